@@ -1,0 +1,124 @@
+"""The contract between control and every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from weft.model.gang import Gang
+from weft.model.job import TrainingJobSpec
+from weft.model.lifecycle import Event
+from weft.model.node import Node
+from weft.model.status import JobStatus
+
+
+@dataclass(slots=True)
+class Assignment:
+    """A job as a backend sees it: who it is, what it asked for and where it stands."""
+
+    uid: str
+    name: str
+    spec: TrainingJobSpec
+    gang: Gang
+    status: JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class TaskUsage:
+    """What a running task uses at this moment."""
+
+    uid: str
+    task: str
+    pid: int
+    cpu: float
+    """CPUs, averaged since the last look (or since its start)."""
+    memory: int
+
+
+Listener = Callable[[str, Event], None]
+"""Called on the event loop with a job's uid and what happened to it."""
+
+
+class LogLine(Protocol):
+    @property
+    def task(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def time(self) -> float: ...
+    @property
+    def text(self) -> str: ...
+
+
+class TaskLog(Protocol):
+    """A task's log, readable from any offset while it grows and after the task has ended."""
+
+    def lines(self, offset: int, limit: int, *, final: bool = False) -> tuple[Sequence[LogLine], int]: ...
+
+    def tail(self, count: int, *, final: bool = False) -> tuple[Sequence[LogLine], int]: ...
+
+
+class Backend(Protocol):
+    name: str
+
+    def nodes(self) -> tuple[Node, ...]: ...
+
+    def notes(self) -> tuple[str, ...]:
+        """What this engine cannot do here, for `weft status`."""
+        ...
+
+    async def start(self, listener: Listener) -> None: ...
+
+    async def stop_engine(self) -> None:
+        """Let go of everything; what runs goes on running."""
+        ...
+
+    def provision(self, job: Assignment) -> None:
+        """Make the job's folders. Idempotent."""
+        ...
+
+    async def fetch(self, job: Assignment) -> None:
+        """Bring the code. Idempotent; raises Permanent or Temporary."""
+        ...
+
+    def launch(self, job: Assignment, launch: int, tasks: tuple[str, ...]) -> None:
+        """Start these tasks together or not at all; `Launched` or `Undone` follows, then an `Exited` each.
+
+        Asked twice for the same launch, it runs once.
+        """
+        ...
+
+    def adopt(self, job: Assignment, launch: int) -> bool:
+        """Take over a launch made by an earlier server: its events follow. False if nobody ever began it."""
+        ...
+
+    def stop(self, job: Assignment, tasks: tuple[str, ...], grace: float) -> None:
+        """SIGTERM now, SIGKILL after the grace, to everything the tasks started."""
+        ...
+
+    def retire(self, job: Assignment) -> None:
+        """The job is over: give back what only a running job needs. Its folder stays."""
+        ...
+
+    def remove(self, uid: str) -> None:
+        """Delete the job's folder and everything in it."""
+        ...
+
+    def kept_folders(self) -> list[str]:
+        """The uids of all jobs that have files here."""
+        ...
+
+    def result_folder(self, uid: str) -> str: ...
+
+    def metrics_file(self, uid: str, task: str) -> str:
+        """Where the task's metrics arrive as JSON lines."""
+        ...
+
+    def log(self, uid: str, task: str) -> TaskLog: ...
+
+    def log_tail(self, uid: str, task: str) -> list[str]:
+        """The last lines of a task's log, for the record of a failure."""
+        ...
+
+    def usage(self, jobs: list[Assignment]) -> list[TaskUsage]: ...

@@ -1,0 +1,356 @@
+"""The local engine: this machine's nodes, and the tasks that run on them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.backends.api import Assignment, Listener, TaskUsage
+from weft.backends.local import cgroups, code, commands, machine, usage
+from weft.backends.local.folders import JobFolder
+from weft.backends.local.logs import TaskLogReader
+from weft.backends.local.pinning import Pinning
+from weft.backends.local.ports import Ports
+from weft.backends.local.supervisors import ADOPTED_POLL, Adopted, Pool, processes_of
+from weft.model.failures import Code, Failure, Permanent
+from weft.model.gang import Task
+from weft.model.lifecycle import Exited, Launched, Undone
+from weft.model.node import Node
+from weft.model.quantities import show_bytes
+from weft.model.status import Exit
+from weft.runtime.supervisor import start_time
+
+LOG_SEGMENT = 8 << 20
+LOG_SEGMENTS_KEPT = 8
+LOG_RATE = 32 << 20
+LOG_TAIL = 20
+LOG_TAIL_WIDTH = 500
+
+SecretReader = Callable[[str, str], str | None]
+"""The value of a secret's key, or None."""
+
+
+class LocalBackend:
+    name = "local"
+
+    def __init__(self, home: Path, shape: machine.Shape, secrets: SecretReader):
+        self.home = str(home)
+        self.jobs = f"{home}/jobs"
+        self.packages = home / "packages"
+        self._nodes = machine.discover(shape)
+        self._secrets = secrets
+        self._ports = Ports()
+        self._meter = usage.Meter()
+        self._pinning = Pinning({node.name: node.cpu_ids for node in self._nodes}, usage.descendants)
+        self._cgroups = cgroups.Cgroups()
+        self._adopted: dict[tuple[str, int], Adopted] = {}
+        self._births: dict[tuple[str, str], tuple[int, int]] = {}
+        self._kills: dict[tuple[str, str, int], asyncio.TimerHandle] = {}
+        self._environment: Mapping[str, str] = {}
+        self._pool: Pool
+        self._listener: Listener
+        self._loop: asyncio.AbstractEventLoop
+        self._poller: asyncio.Task[None] | None = None
+
+    # ── the machine ──
+
+    def nodes(self) -> tuple[Node, ...]:
+        return self._nodes
+
+    def notes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self._cgroups.notes(), *(note for node in self._nodes for note in node.notes))))
+
+    async def start(self, listener: Listener) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        label = "weft-" + hashlib.sha256(self.home.encode()).hexdigest()[:12]
+        self._cgroups = cgroups.discover(label)
+        Path(self.jobs).mkdir(exist_ok=True)
+        self._environment = commands.base_environment(os.environ, self._link_runtime())
+        self._pool = Pool()
+        self._pool.start()
+
+    def _link_runtime(self) -> str:
+        """A folder with this package alone in it, for interpreters in which Weft is not installed."""
+        folder = Path(self.home) / "runtime"
+        folder.mkdir(exist_ok=True)
+        link = folder / "weft"
+        package = Path(__file__).resolve().parents[2]
+        if not link.is_symlink() or link.resolve() != package:
+            link.unlink(missing_ok=True)
+            link.symlink_to(package)
+        return str(folder)
+
+    async def stop_engine(self) -> None:
+        if self._poller is not None:
+            self._poller.cancel()
+        for timer in self._kills.values():
+            timer.cancel()
+        self._pool.close()
+        cgroups.forget(self._cgroups)
+
+    # ── a job's way to its start ──
+
+    def folder(self, uid: str) -> JobFolder:
+        return JobFolder(self.jobs, uid)
+
+    def provision(self, job: Assignment) -> None:
+        problem = commands.unavailable(job)
+        if problem is not None:
+            raise Permanent(Code.ISOLATION_UNAVAILABLE, problem)
+        try:
+            self.folder(job.uid).make(tuple(task.name for task in job.gang.tasks))
+        except OSError as error:
+            raise Permanent(Code.CANNOT_START, f"cannot make the job's folders: {error.strerror}: {error.filename}") from None
+
+    async def fetch(self, job: Assignment) -> None:
+        assert job.spec.code is not None
+        await asyncio.to_thread(code.bring, job.spec.code, self.packages, self.folder(job.uid))
+
+    def launch(self, job: Assignment, launch: int, tasks: tuple[str, ...]) -> None:
+        try:
+            message = self._launch_message(job, launch, tasks)
+        except Permanent as problem:
+            self._listener(job.uid, Undone(launch, problem.failure))
+            return
+        except OSError as error:
+            self._listener(job.uid, Undone(launch, Failure(Code.CANNOT_START, str(error))))
+            return
+        self._pool.launch(message, lambda line: self._heard(job, launch, line))
+
+    def _launch_message(self, job: Assignment, launch: int, tasks: tuple[str, ...]) -> dict[str, Any]:
+        folder = self.folder(job.uid)
+        ports = self._ports.take(job.uid, len(job.gang.tasks), folder.ports)
+        hosts: dict[str, list[str]] = {}
+        for task, port in zip(job.gang.tasks, ports, strict=True):
+            hosts.setdefault(task.role, []).append(f"127.0.0.1:{port}")
+        secrets = self._resolve_secrets(job)
+        chosen = [task for task in job.gang.tasks if task.name in tasks]
+        return {
+            "folder": folder.launch(launch),
+            "tasks": [self._task_message(job, task, folder, hosts, secrets, launch) for task in chosen],
+        }
+
+    def _task_message(
+        self,
+        job: Assignment,
+        task: Task,
+        folder: JobFolder,
+        hosts: Mapping[str, list[str]],
+        secrets: Mapping[str, str],
+        launch: int,
+    ) -> dict[str, Any]:
+        binding = job.status.task(task.name).binding
+        assert binding is not None
+        node = next((node for node in self._nodes if node.name == binding.node), None)
+        if node is None:
+            raise Permanent(Code.CANNOT_START, f"node {binding.node} is no longer part of this machine", task.name)
+        groups, notes = self._cgroups.task(f"{job.uid}-{task.name}-{launch}", task.request)
+        subdir = job.spec.code.subdir if job.spec.code is not None else None
+        message: dict[str, Any] = {
+            "name": task.name,
+            "argv": commands.task_command(job, job.spec.roles[task.role]),
+            "env": commands.task_environment(
+                self._environment, job, task, folder, hosts, secrets, bool(node.gpus), launch
+            ),
+            "cwd": f"{folder.code}/{subdir}" if subdir else folder.code,
+            "dir": folder.task(task.name),
+            "tmp": f"{folder.task(task.name)}/tmp",
+            "cpus": self._pinning.cpus_for(binding.node, binding.cpus),
+            "cgroups": groups,
+            "notes": list(notes),
+            "log": {"segment": LOG_SEGMENT, "keep": LOG_SEGMENTS_KEPT, "rate": LOG_RATE},
+            "logDir": folder.logs,
+            "metricsFile": f"{folder.task(task.name)}/metrics.jsonl",
+            "metrics": [metric.model_dump(mode="json", by_alias=True) for metric in job.spec.metrics],
+        }
+        isolated = commands.isolate(job, task, message, self.home, folder, launch)
+        message["argv"], message["cleanup"] = isolated.argv, isolated.cleanup
+        return message
+
+    def _resolve_secrets(self, job: Assignment) -> dict[str, str]:
+        values = {}
+        for reference in job.spec.secrets:
+            value = self._secrets(reference.name, reference.key)
+            if value is None:
+                raise Permanent(
+                    Code.SECRET_MISSING,
+                    f"secret {reference.name} has no key {reference.key} "
+                    f"(weft secrets set {reference.name} {reference.key}=...)",
+                )
+            values[reference.env] = value
+        return values
+
+    # ── what supervisors say ──
+
+    def _heard(self, job: Assignment, launch: int, line: dict[str, Any]) -> None:
+        match line["event"]:
+            case "started":
+                pids = {task: pid for task, (pid, _birth) in line["pids"].items()}
+                for task, (pid, birth) in line["pids"].items():
+                    self._births[job.uid, task] = (pid, birth)
+                    if (binding := job.status.task(task).binding) is not None:
+                        self._pinning.started((job.uid, task), binding.node, binding.cpus, pid)
+                self._listener(job.uid, Launched(launch, tuple(pids.items())))
+            case "undone":
+                failure = Failure(Code(line["code"]), line["message"], line["task"])
+                self._listener(job.uid, Undone(launch, failure))
+            case "exited":
+                self._gone(job.uid, line["task"], launch)
+                self._listener(job.uid, Exited(line["task"], launch, _exit(line, job)))
+            case "lost":
+                self._supervisor_lost(job, launch)
+            case "taken":
+                self.adopt(job, launch)
+
+    def _supervisor_lost(self, job: Assignment, launch: int) -> None:
+        """The supervisor died with work to do: end what it left, so that nothing runs unwatched."""
+        for pid in processes_of(job.uid, launch):
+            _signal_quietly(pid, signal.SIGKILL)
+        lost = Failure(Code.SUPERVISOR_LOST, "the process that watched it was killed; its exit code is unknown")
+        self._listener(job.uid, Undone(launch, lost, temporary=True))
+        for task in job.status.tasks:
+            if task.launch == launch and task.state.alive:
+                self._gone(job.uid, task.name, launch)
+                self._listener(job.uid, Exited(task.name, launch, Exit(failure=lost)))
+
+    def adopt(self, job: Assignment, launch: int) -> bool:
+        folder = self.folder(job.uid)
+        if not os.path.isdir(folder.launch(launch)):  # noqa: PTH112
+            return False
+        if (job.uid, launch) not in self._adopted:
+            self._ports.take(job.uid, len(job.gang.tasks), folder.ports)
+            adopted = Adopted(folder.journal(launch), lambda line: self._heard(job, launch, line))
+            self._adopted[job.uid, launch] = adopted
+            self._read_adopted(job.uid, launch)
+            if self._poller is None:
+                self._poller = self._loop.create_task(self._follow_adopted())
+        return True
+
+    def _read_adopted(self, uid: str, launch: int) -> None:
+        adopted = self._adopted[uid, launch]
+        adopted.read()
+        if adopted.finished:
+            self._adopted.pop((uid, launch), None)
+
+    async def _follow_adopted(self) -> None:
+        while True:
+            for uid, launch in list(self._adopted):
+                self._read_adopted(uid, launch)
+            await asyncio.sleep(ADOPTED_POLL)
+
+    # ── stopping ──
+
+    def stop(self, job: Assignment, tasks: tuple[str, ...], grace: float) -> None:
+        sandboxed = job.spec.isolation == "sandbox"
+        for name in tasks:
+            launch = job.status.task(name).launch
+            key = (job.uid, name, launch)
+            if key in self._kills:
+                continue
+            self._terminate(job.uid, name, sandboxed)
+            self._kills[key] = self._loop.call_later(grace, self._kill, job.uid, name)
+
+    def _terminate(self, uid: str, task: str, sandboxed: bool) -> None:
+        pid = self._alive(uid, task)
+        if pid is None:
+            return
+        if not sandboxed:
+            _signal_group_quietly(pid, signal.SIGTERM)
+            return
+        # bubblewrap would end its sandbox at once: tell the user's processes instead
+        inner = usage.descendants(pid)
+        for child in inner[1:] or inner:
+            _signal_quietly(child, signal.SIGTERM)
+
+    def _kill(self, uid: str, task: str) -> None:
+        pid = self._alive(uid, task)
+        if pid is None:
+            return
+        for child in usage.descendants(pid):
+            _signal_quietly(child, signal.SIGKILL)
+        _signal_group_quietly(pid, signal.SIGKILL)
+
+    def _alive(self, uid: str, task: str) -> int | None:
+        """The task's process, if the one with this id is still the one that was started."""
+        pid, birth = self._births.get((uid, task), (0, 0))
+        return pid if pid and start_time(pid) == birth else None
+
+    def _gone(self, uid: str, task: str, launch: int) -> None:
+        self._births.pop((uid, task), None)
+        self._pinning.ended((uid, task))
+        timer = self._kills.pop((uid, task, launch), None)
+        if timer is not None:
+            timer.cancel()
+
+    # ── afterwards ──
+
+    def retire(self, job: Assignment) -> None:
+        self._ports.release(job.uid)
+        if len(job.gang.tasks) > 1:
+            Path(self.folder(job.uid).ports).unlink(missing_ok=True)
+
+    def remove(self, uid: str) -> None:
+        self.folder(uid).remove()
+
+    def kept_folders(self) -> list[str]:
+        return [entry.name for entry in os.scandir(self.jobs) if entry.is_dir(follow_symlinks=False)]
+
+    # ── what a job leaves ──
+
+    def result_folder(self, uid: str) -> str:
+        return self.folder(uid).results
+
+    def metrics_file(self, uid: str, task: str) -> str:
+        return f"{self.folder(uid).task(task)}/metrics.jsonl"
+
+    def log(self, uid: str, task: str) -> TaskLogReader:
+        return TaskLogReader(self.folder(uid).task(task), task)
+
+    def log_tail(self, uid: str, task: str) -> list[str]:
+        lines, _ = self.log(uid, task).tail(LOG_TAIL, final=True)
+        return [line.text[:LOG_TAIL_WIDTH] for line in lines]
+
+    def usage(self, jobs: list[Assignment]) -> list[TaskUsage]:
+        running = {(job.uid, t.name): t.pid for job in jobs for t in job.status.tasks if t.state.alive and t.pid}
+        return self._meter.read(running)
+
+
+def _exit(line: dict[str, Any], job: Assignment) -> Exit:
+    failure = None
+    if line["oom"] and line["code"] != 0:
+        request = job.gang.task(line["task"]).request
+        limit = f" of {show_bytes(request.memory)}" if request.memory else ""
+        failure = Failure(
+            Code.OUT_OF_MEMORY,
+            f"{line['task']} ran out of memory: it reached its limit{limit} (peak {show_bytes(line['peak'])}); "
+            "ask for more with resources.memory",
+            line["task"],
+        )
+    return Exit(
+        code=line["code"],
+        signal=line["signal"],
+        failure=failure,
+        peak_memory=line["peak"],
+        cpu_seconds=line["cpu"],
+        notes=tuple(line["notes"]),
+    )
+
+
+def _signal_quietly(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _signal_group_quietly(pid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return

@@ -1,0 +1,145 @@
+"""Memory and CPU limits by cgroups, version 1 or 2, wherever this process may make one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.model.gang import Request
+
+PERIOD = 100_000
+ROOT = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """Where groups can be made; None where they cannot."""
+
+    version: int = 0
+    memory: str | None = None
+    cpu: str | None = None
+
+    def notes(self) -> tuple[str, ...]:
+        missing = [name for name, place in (("memory", self.memory), ("fractional CPU", self.cpu)) if place is None]
+        if not missing:
+            return ()
+        return (f"{' and '.join(missing)} limits are not enforced: no writable cgroup (run as root, or delegate one)",)
+
+    def task(self, name: str, request: Request) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+        """What a supervisor must make for one task, and what could not be granted.
+
+        A task of whole CPUs without a memory limit needs no group: pinning bounds it already.
+        """
+        shared = request.cpu > 0 and not request.whole_cpus
+        if not request.memory and not shared:
+            return None, ()
+        notes = []
+        if request.memory and self.memory is None:
+            notes.append("its memory limit is not enforced: no writable cgroup")
+        if shared and self.cpu is None:
+            notes.append("its CPU limit is not enforced: no writable cgroup")
+        plan = self._plan_v2(name, request, shared) if self.version == 2 else self._plan_v1(name, request, shared)
+        return (plan if plan["folders"] else None), tuple(notes)
+
+    def _plan_v1(self, name: str, request: Request, shared: bool) -> dict[str, Any]:
+        plan: dict[str, Any] = {"folders": [], "limits": [], "joins": []}
+        if request.memory and self.memory is not None:
+            folder = f"{self.memory}/{name}"
+            plan["folders"].append(folder)
+            plan["joins"].append(f"{folder}/cgroup.procs")
+            plan["limits"].append([f"{folder}/memory.limit_in_bytes", str(request.memory)])
+            if Path(f"{self.memory}/memory.memsw.limit_in_bytes").exists():
+                plan["limits"].append([f"{folder}/memory.memsw.limit_in_bytes", str(request.memory)])
+            plan["peak"] = f"{folder}/memory.max_usage_in_bytes"
+            plan["oom"] = f"{folder}/memory.oom_control"
+        if shared and self.cpu is not None:
+            folder = f"{self.cpu}/{name}"
+            plan["folders"].append(folder)
+            plan["joins"].append(f"{folder}/cgroup.procs")
+            plan["limits"].append([f"{folder}/cpu.cfs_quota_us", str(_quota(request.cpu))])
+            plan["limits"].append([f"{folder}/cpu.shares", str(max(2, request.cpu * 1024 // 1000))])
+        return plan
+
+    def _plan_v2(self, name: str, request: Request, shared: bool) -> dict[str, Any]:
+        place = self.memory or self.cpu
+        if place is None:
+            return {"folders": []}
+        folder = f"{place}/{name}"
+        plan: dict[str, Any] = {"folders": [folder], "limits": [], "joins": [f"{folder}/cgroup.procs"]}
+        if request.memory and self.memory is not None:
+            plan["limits"].append([f"{folder}/memory.max", str(request.memory)])
+            plan["limits"].append([f"{folder}/memory.swap.max", "0"])
+            plan["limits"].append([f"{folder}/memory.oom.group", "1"])
+            plan["peak"] = f"{folder}/memory.peak"
+            plan["oom"] = f"{folder}/memory.events"
+        if shared and self.cpu is not None:
+            plan["limits"].append([f"{folder}/cpu.max", f"{_quota(request.cpu)} {PERIOD}"])
+        return plan
+
+
+def _quota(cpu: int) -> int:
+    return max(1000, cpu * PERIOD // 1000)
+
+
+def discover(label: str, root: Path = ROOT, membership: Path = Path("/proc/self/cgroup")) -> Cgroups:
+    """Find, by trying, where this process may make groups. Makes `<place>/<label>` in each."""
+    paths = _membership(membership)
+    if (root / "cgroup.controllers").exists():
+        place = _first_v2(root, paths.get("", "/"), label)
+        return Cgroups(2, memory=place, cpu=place)
+    memory = _first_v1(root / "memory", paths.get("memory", "/"), label, "memory.limit_in_bytes")
+    cpu = _first_v1(root / "cpu", paths.get("cpu", "/"), label, "cpu.cfs_quota_us")
+    return Cgroups(1, memory=memory, cpu=cpu)
+
+
+def _membership(path: Path) -> dict[str, str]:
+    found = {}
+    try:
+        for line in path.read_text().splitlines():
+            _, controllers, place = line.split(":", 2)
+            for controller in controllers.split(","):
+                found[controller] = place
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+def _first_v1(mount: Path, own: str, label: str, limit: str) -> str | None:
+    for base in (mount / own.lstrip("/"), mount):
+        folder = base / label
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder / limit, os.W_OK):
+            return str(folder)
+    return None
+
+
+def _first_v2(root: Path, own: str, label: str) -> str | None:
+    here = root / own.lstrip("/")
+    for base in (here, here.parent if here != root else root, root):
+        folder = base / label
+        try:
+            folder.mkdir(exist_ok=True)
+            (folder / "cgroup.subtree_control").write_text("+memory +cpu")
+            probe = folder / "probe"
+            probe.mkdir(exist_ok=True)
+            works = (probe / "memory.max").exists() and (probe / "cpu.max").exists()
+            probe.rmdir()
+        except OSError:
+            continue
+        if works:
+            return str(folder)
+    return None
+
+
+def forget(cgroups: Cgroups) -> None:
+    """Remove the server's own groups where no task lives in them."""
+    for place in {cgroups.memory, cgroups.cpu} - {None}:
+        try:
+            Path(str(place)).rmdir()
+        except OSError:
+            continue

@@ -1,0 +1,95 @@
+"""Bring a job's code into its folder: an unpacked package or a git commit, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from weft.backends.local.folders import JobFolder
+from weft.model.failures import Code as FailureCode
+from weft.model.failures import Permanent
+from weft.model.job import Code
+
+GIT_TIMEOUT = 600
+DONE = ".weft-code"
+
+
+def bring(code: Code, packages: Path, folder: JobFolder) -> None:
+    """Idempotent: the code folder is replaced in one rename, or left as it is when it is complete."""
+    target = Path(folder.code)
+    mark = Path(folder.root) / DONE
+    wanted = code.package or f"{code.git}@{code.commit}"
+    if mark.exists() and mark.read_text() == wanted:
+        return
+    fresh = Path(folder.root) / "code.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    try:
+        if code.package is not None:
+            unpack(packages / package_file(code.package), fresh, code.package)
+        else:
+            assert code.git is not None
+            assert code.commit is not None
+            checkout(code.git, code.commit, fresh)
+        if code.subdir is not None and not (fresh / code.subdir).is_dir():
+            raise Permanent(FailureCode.BAD_CODE, f"the code has no folder {code.subdir!r} (spec.code.subdir)")
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    shutil.rmtree(target, ignore_errors=True)
+    fresh.replace(target)
+    mark.write_text(wanted)
+
+
+def package_file(digest: str) -> str:
+    return f"{digest.removeprefix('sha256:')}.tar.gz"
+
+
+def unpack(archive: Path, target: Path, digest: str) -> None:
+    """Extract with tarfile's `data` filter: no path, link or device can reach outside the folder."""
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(target, filter="data")
+    except FileNotFoundError:
+        raise Permanent(FailureCode.BAD_CODE, f"package {digest} is not stored here; submit the job again") from None
+    except (tarfile.TarError, EOFError, OSError, ValueError) as problem:
+        raise Permanent(FailureCode.BAD_CODE, f"package {digest} cannot be unpacked: {problem}") from None
+
+
+def checkout(url: str, commit: str, target: Path) -> None:
+    """The files of one commit, without the repository around them."""
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ssh:git:file"}
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["git", "-C", str(target), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=GIT_TIMEOUT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    try:
+        git("init", "--quiet")
+        fetched = git("fetch", "--quiet", "--depth", "1", "--", url, commit)
+        if fetched.returncode != 0:  # an abbreviated hash, or a server that does not serve single commits
+            fetched = git("fetch", "--quiet", "--tags", "--", url, "+refs/heads/*:refs/remotes/origin/*")
+        if fetched.returncode != 0:
+            raise Permanent(FailureCode.BAD_CODE, f"git cannot fetch {url}: {_last_line(fetched.stderr)}")
+        out = git("checkout", "--quiet", "--detach", commit)
+        if out.returncode != 0:
+            raise Permanent(FailureCode.BAD_CODE, f"{url} has no commit {commit}: {_last_line(out.stderr)}")
+    except FileNotFoundError:
+        raise Permanent(FailureCode.BAD_CODE, "code from git needs git, which is not installed here") from None
+    except subprocess.TimeoutExpired:
+        raise Permanent(FailureCode.BAD_CODE, f"git took longer than {GIT_TIMEOUT} s to fetch {url}") from None
+    shutil.rmtree(target / ".git", ignore_errors=True)
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no message"])[-1]

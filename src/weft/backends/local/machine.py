@@ -1,0 +1,100 @@
+"""What this machine has: CPUs, memory, GPUs; and how it is carved into virtual nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.model.node import Gpu, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the operator declared at `weft up`; None means what the machine has."""
+
+    nodes: int = 1
+    cpu: int | None = None
+    """Thousandths of a CPU in all."""
+    memory: int | None = None
+    gpus: int | None = None
+    """Virtual GPUs in all, in place of real ones."""
+    gpu_type: str | None = None
+
+
+def discover(shape: Shape) -> tuple[Node, ...]:
+    """This machine as nodes: one, or as many virtual ones as declared."""
+    return carve(shape, sorted(os.sched_getaffinity(0)), total_memory(), find_gpus())
+
+
+def carve(shape: Shape, cpu_ids: list[int], memory: int, found: tuple[Gpu, ...]) -> tuple[Node, ...]:
+    """Divide the machine evenly. A node has at least one CPU: more nodes than CPUs share them."""
+    count = shape.nodes
+    gpus = found
+    if shape.gpus is not None:
+        gpus = tuple(Gpu(index, shape.gpu_type or "virtual", virtual=True) for index in range(shape.gpus))
+    total_cpu = shape.cpu if shape.cpu is not None else len(cpu_ids) * 1000
+    each_cpu = max(total_cpu // count // 1000 * 1000, 1000) if shape.cpu is None else total_cpu // count
+    exclusive = each_cpu % 1000 == 0 and each_cpu * count <= len(cpu_ids) * 1000
+    own = each_cpu // 1000
+    notes = () if exclusive else (f"CPUs are shared: {each_cpu * count / 1000:g} declared, {len(cpu_ids)} real",)
+    each_memory = (shape.memory if shape.memory is not None else memory) // count
+    return tuple(
+        Node(
+            name="local" if count == 1 else f"local-{index}",
+            cpu=each_cpu,
+            memory=each_memory,
+            cpu_ids=tuple(cpu_ids[index * own : (index + 1) * own]) if exclusive else (),
+            gpus=gpus[index * len(gpus) // count : (index + 1) * len(gpus) // count],
+            labels=(("weft.dev/node", "local" if count == 1 else f"local-{index}"),),
+            notes=notes,
+        )
+        for index in range(count)
+    )
+
+
+def total_memory() -> int:
+    """The machine's memory, or the smaller limit of the cgroup this process lives in."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            total = min(total, int(text))
+    return total
+
+
+def find_gpus() -> tuple[Gpu, ...]:
+    """NVIDIA GPUs by index, as nvidia-smi lists them; none where there is no nvidia-smi."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    try:
+        answer = subprocess.run(
+            [tool, "--query-gpu=index,name", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return parse_gpus(answer.stdout)
+
+
+def parse_gpus(listing: str) -> tuple[Gpu, ...]:
+    """`0, Tesla V100-SXM2-16GB` → type `v100`: the model's number in lower case."""
+    gpus = []
+    for line in listing.splitlines():
+        index, _, name = line.partition(",")
+        if not index.strip().isdigit():
+            continue
+        words = [w for w in re.split(r"[\s-]+", name) if re.search(r"\d", w) and not re.fullmatch(r"\d+(GB|MB)", w)]
+        model = (words or [name.strip()])[0].lower()
+        gpus.append(Gpu(int(index), re.sub(r"[^a-z0-9.]+", "-", model) or "gpu"))
+    return tuple(gpus)

@@ -1,0 +1,137 @@
+"""The table of commands, and how a line typed by a person becomes a call of one of them.
+
+Commands are named as `module:function` and imported when called. Whatever they raise ends here: as
+`weft: what: cause` and `next: …` on standard error, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from cyclopts import App, CycloptsError, Parameter
+
+from weft.cli import terminal
+from weft.client.errors import WeftError
+from weft.client.jobspec import BadOption
+
+Commands = dict[str, tuple[str, str]]
+
+COMMANDS: Commands = {
+    "run": ("run:run", "Run a script, a command or a job file, and follow it."),
+    "submit": ("submit:submit", "Submit job files and return at once."),
+    "apply": ("submit:apply", "Make sure that the jobs of files and folders exist."),
+    "ls": ("listing:ls", "List jobs."),
+    "show": ("show:show", "Everything about a job on one page."),
+    "logs": ("logs:logs", "Print or follow a job's logs."),
+    "metrics": ("metrics:metrics", "A job's metrics as a table, a curve or a stream."),
+    "explain": ("show:explain", "Why a job is in its state, and what it waits for."),
+    "events": ("show:events", "A job's history."),
+    "results": ("results:results", "List or fetch a job's result files."),
+    "halt": ("change:halt", "Stop jobs so that they can be resumed."),
+    "resume": ("change:resume", "Queue halted or failed jobs again."),
+    "cancel": ("change:cancel", "Stop jobs for good; their logs and results stay."),
+    "delete": ("change:delete", "Remove jobs and their files."),
+    "nodes": ("machine:nodes", "The nodes, what they have and what is free."),
+    "queue": ("machine:queue", "What waits, in order, and why."),
+    "top": ("machine:top", "What running tasks use."),
+    "jobtypes": ("machine:jobtypes", "The job types that there are."),
+    "schema": ("machine:schema", "The JSON Schema of a kind, for editors."),
+    "up": ("serve:up", "Start the server of this machine."),
+    "down": ("serve:down", "Stop the server; running tasks go on."),
+    "status": ("serve:status", "Whether a server runs, and how it is."),
+    "backup": ("serve:backup", "Write a consistent copy of the server's data to a file."),
+    "restore": ("serve:restore", "Bring a backup back."),
+}
+SECRETS: Commands = {
+    "ls": ("secrets:list_secrets", "List the stored secrets and their keys."),
+    "set": ("secrets:set_secret", "Store a secret."),
+    "rm": ("secrets:remove_secrets", "Remove secrets."),
+}
+
+
+def build(argv: Sequence[str]) -> App:
+    """The commands. The one that is typed brings its own help; for the others a line is enough."""
+    app = _app("weft", "Machine-learning jobs: run them, follow them, lose nothing.")
+    secrets = _app("secrets", "Values that jobs use by reference, never by content.")
+    _register(app, COMMANDS, argv[:1])
+    _register(secrets, SECRETS, argv[1:2] if argv[:1] == ["secrets"] else [])
+    app.command(secrets)
+    return app
+
+
+def _app(name: str, help: str) -> App:
+    return App(
+        name=name,
+        help=help,
+        help_format="plaintext",
+        version_flags=[],
+        default_parameter=Parameter(negative="", show_default=False),
+    )
+
+
+def _register(app: App, commands: Commands, typed: Sequence[str]) -> None:
+    for name, (place, summary) in commands.items():
+        options = {} if name in typed else {"help": summary}
+        app.command(f"weft.cli.commands.{place}", name=name, **options)
+
+
+def dispatch(argv: Sequence[str]) -> int:
+    """Run one command line; its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a log may hold what this terminal cannot show
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (`head`) has gone: nobody is left to tell, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
+    before, after = split_rest(argv)
+    try:
+        command, bound, extra = build(before).parse_args(before, exit_on_error=False, print_error=False)
+    except CycloptsError as problem:
+        terminal.error(str(problem).partition(" Available commands")[0].rstrip("."), next=_usage_hint(before))
+        return 2
+    kwargs: dict[str, Any] = {"rest": after} if "rest" in extra else {}
+    if after and not kwargs:
+        terminal.error(f"{before[0] if before else 'weft'}: takes nothing after --")
+        return 2
+    try:
+        return command(*bound.args, **bound.kwargs, **kwargs) or 0
+    except BadOption as problem:
+        terminal.error(str(problem), next=f"weft {before[0]} --help")
+        return 2
+    except WeftError as problem:
+        terminal.error(str(problem), next=problem.next)
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        where = f"{problem.filename}: " if problem.filename else ""
+        terminal.error(f"{where}{problem.strerror or problem}")
+    return 1
+
+
+def split_rest(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """What stands before the first `--` is ours; what stands after it belongs to the user's program."""
+    tokens = list(argv)
+    if "--" not in tokens:
+        return tokens, ()
+    place = tokens.index("--")
+    return tokens[:place], tuple(tokens[place + 1 :])
+
+
+def _usage_hint(argv: Sequence[str]) -> str:
+    command = argv[0] if argv and argv[0] in COMMANDS else ""
+    if command == "run":
+        return "options of your own program go after --: weft run train.py -- --lr 0.1   (weft run --help)"
+    return f"weft {command} --help".replace("  ", " ")

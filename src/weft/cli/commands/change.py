@@ -1,0 +1,115 @@
+"""`weft halt`, `resume`, `cancel` and `delete`: each takes several jobs, and one refusal stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from weft.cli import terminal
+from weft.client.api import Client
+from weft.client.errors import ApiError
+from weft.client.jobspec import BadOption
+
+Jobs = Annotated[tuple[str, ...], Parameter(show=True)]
+
+
+def halt(*jobs: str) -> int:
+    """Stop jobs so that they can be resumed. Their processes get SIGTERM, then SIGKILL after the grace.
+
+    Examples:
+      weft halt mnist-3
+
+    Parameters
+    ----------
+    jobs
+        Names of jobs.
+    """
+    client = Client()
+    return _each(jobs, lambda job: f"{job} is {_ing(client.halt(job).status, 'halted')}", "weft resume")
+
+
+def resume(*jobs: str) -> int:
+    """Queue halted or failed jobs again. They find their checkpoints in CHECKPOINT_DIR.
+
+    Examples:
+      weft resume mnist-3
+
+    Parameters
+    ----------
+    jobs
+        Names of jobs.
+    """
+    client = Client()
+    return _each(
+        jobs, lambda job: f"{job} is {client.resume(job).status.get('state', 'QUEUED')}", "weft logs -f"
+    )
+
+
+def cancel(*jobs: str) -> int:
+    """Stop jobs for good. Their logs and results stay until they are deleted.
+
+    Examples:
+      weft cancel mnist-3 mnist-4
+
+    Parameters
+    ----------
+    jobs
+        Names of jobs.
+    """
+    client = Client()
+    return _each(jobs, lambda job: f"{job} is {_ing(client.cancel(job).status, 'cancelled')}", "weft show")
+
+
+def delete(*jobs: str, yes: Annotated[bool, Parameter(name=["--yes", "-y"])] = False) -> int:
+    """Remove jobs with their logs, metrics and results. A running job is stopped first.
+
+    Examples:
+      weft delete mnist-3
+      weft delete mnist-3 mnist-4 --yes
+
+    Parameters
+    ----------
+    jobs
+        Names of jobs.
+    yes
+        Do not ask.
+    """
+    if jobs and not yes and terminal.interactive():
+        what = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
+        if terminal.ask(f"delete {what} with all logs, metrics and results? [y/N]") not in ("y", "yes"):
+            terminal.note("nothing deleted")
+            return 1
+    client = Client()
+    return _each(
+        jobs, lambda job: f"{job} {'deleted' if client.delete(job) else 'is being stopped, then deleted'}"
+    )
+
+
+def _each(jobs: Sequence[str], act: Callable[[str], str], then: str | None = None) -> int:
+    if not jobs:
+        raise BadOption("name at least one job (weft ls)")
+    if len(jobs) == 1:
+        print(act(jobs[0]))
+    else:
+        failed = [job for job in jobs if not _tried(job, act)]
+        if failed:
+            return 1
+    if then:
+        terminal.next_step(f"{then} {jobs[0]}")
+    return 0
+
+
+def _tried(job: str, act: Callable[[str], str]) -> bool:
+    try:
+        print(act(job))
+    except ApiError as problem:
+        terminal.error(f"{job}: {problem}", next=problem.next)
+        return False
+    return True
+
+
+def _ing(status: dict[str, object], done: str) -> str:
+    state = status.get("state")
+    return str(state) if state == done.upper() else f"being {done} (now {state})"

@@ -1,0 +1,178 @@
+"""`weft run`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from weft.cli import terminal
+from weft.cli.output import PageForm, print_whole
+from weft.cli.target import job_of
+from weft.client.api import Client
+from weft.client.home import home_folder
+from weft.client.jobspec import JobOptions, active_python, key_values, secret_references
+from weft.client.start import ensure_server
+
+SERVER_SET = ("uid", "owner", "created")
+
+
+def run(
+    target: str | None = None,
+    /,
+    *,
+    replicas: int | None = None,
+    cpu: str | None = None,
+    memory: str | None = None,
+    gpu: int | None = None,
+    gpu_type: str | None = None,
+    size: str | None = None,
+    name: str | None = None,
+    type: str | None = None,
+    env: list[str] | None = None,
+    secret: list[str] | None = None,
+    priority: str | None = None,
+    queue: str | None = None,
+    image: str | None = None,
+    isolation: str | None = None,
+    spread: bool = False,
+    one_node: bool = False,
+    deadline: str | None = None,
+    restart: str | None = None,
+    max_restarts: int | None = None,
+    label: list[str] | None = None,
+    code: str | None = None,
+    detach: Annotated[bool, Parameter(name=["--detach", "-d"])] = False,
+    dry_run: bool = False,
+    output: PageForm = None,
+    rest: Annotated[tuple[str, ...], Parameter(parse=False)] = (),
+) -> int:
+    """Run a script, a command or a job file, and follow it.
+
+    Shows the job's states and logs until it ends; Ctrl-C asks whether to leave,
+    halt or cancel it. Exits with 0 if the job completed and with 1 if not.
+    Starts a server if none runs.
+
+    Examples:
+      weft run train.py --replicas 4 --cpu 1 --memory 1Gi -- --lr 0.1
+      weft run --detach --name hello -- sh -c 'echo hi'
+      weft run job.yaml
+      weft run train.py --gpu 2 --dry-run -o yaml
+
+    Parameters
+    ----------
+    target
+        A script (its folder is sent along) or a job file; the arguments, or a whole command, follow --.
+    replicas
+        How many tasks run it; they start together or not at all.
+    cpu
+        CPUs of each task: 2, 0.5 or 500m.
+    memory
+        Memory limit of each task: 512Mi, 1Gi.
+    gpu
+        GPUs of each task.
+    gpu_type
+        Only GPUs of this type.
+    size
+        A T-shirt size instead of cpu, memory and gpu: small, v100-2.
+    name
+        The job's name; made from the script's if left out.
+    type
+        The job type (weft jobtypes).
+    env
+        NAME=VALUE, or NAME to pass your own value on. Repeatable.
+    secret
+        NAME:KEY=ENV: a key of a stored secret as a variable. Repeatable.
+    priority
+        low, normal, high, production or a number.
+    queue
+        The queue to wait in.
+    image
+        A container image to run in.
+    isolation
+        process or sandbox.
+    spread
+        Place the tasks on as many nodes as possible.
+    one_node
+        Place all tasks on the same node.
+    deadline
+        The job fails when it runs for longer: 30m, 2h.
+    restart
+        never, on-failure, always or exit-code.
+    max_restarts
+        Restarts of a task before the job fails.
+    label
+        NAME=VALUE to find the job by. Repeatable.
+    code
+        The folder to pack and run in (default: the current one, if the script is in it).
+    detach
+        Return as soon as the job is submitted.
+    dry_run
+        Submit nothing; print the job with every default filled in.
+    output
+        With --dry-run or --detach: print the job as yaml or json.
+    """
+    options = JobOptions(
+        name=name,
+        type=type,
+        replicas=replicas,
+        cpu=cpu,
+        memory=memory,
+        gpu=gpu,
+        gpu_type=gpu_type,
+        size=size,
+        env=key_values(env or (), "--env"),
+        secrets=secret_references(secret or ()),
+        priority=priority,
+        queue=queue,
+        image=image,
+        isolation=isolation,
+        spread=spread,
+        one_node=one_node,
+        deadline=deadline,
+        restart=restart,
+        max_restarts=max_restarts,
+        labels=key_values(label or (), "--label"),
+    )
+    python = active_python(os.environ)
+    document = job_of(target, rest, options, code=code, python=python, here=Path.cwd())
+    client = connected()
+    if dry_run:
+        print_whole(without_server_fields(client.check(document)), output or "yaml")
+        terminal.next_step("leave --dry-run out to submit it")
+        return 0
+    job = client.submit(document)
+    if output is not None:
+        print_whole(job.document, output)
+    if detach:
+        if output is None:
+            print(job.name)
+        terminal.next_step(f"weft logs -f {job.name}", f"weft show {job.name}", f"weft halt {job.name}")
+        return 0
+    terminal.note(f"job {job.name} submitted")
+    from weft.cli.follow import follow
+
+    return follow(client, job)
+
+
+def connected() -> Client:
+    """A client of this home's server, started if none runs: a first `weft run` needs nothing before it."""
+    if not os.environ.get("WEFT_ADDRESS"):
+        home = home_folder()
+        document, started = ensure_server(home)
+        if started:
+            terminal.note(
+                f"started a server at {document['address']}, data in {home} (stop it with: weft down)"
+            )
+    return Client()
+
+
+def without_server_fields(document: dict[str, object]) -> dict[str, object]:
+    """The job as a person would write it: without its status and what the server sets."""
+    metadata = document.get("metadata")
+    kept = (
+        {n: v for n, v in metadata.items() if n not in SERVER_SET} if isinstance(metadata, dict) else metadata
+    )
+    return {n: kept if n == "metadata" else v for n, v in document.items() if n != "status"}

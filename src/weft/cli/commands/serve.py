@@ -1,0 +1,230 @@
+"""`weft up`, `down`, `status`, `backup` and `restore`: the server of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from weft.cli import moments, terminal
+from weft.cli.output import PageForm, print_whole
+from weft.client.api import Client
+from weft.client.errors import ApiError, NoServer, WeftError
+from weft.client.home import home_folder, running_server, server_document
+from weft.client.job import IDLE
+from weft.client.start import (
+    ensure_server,
+    is_server_process,
+    process_alive,
+    server_command,
+    server_environment,
+    stop_server,
+)
+
+
+def up(
+    *,
+    nodes: int | None = None,
+    cpu: str | None = None,
+    memory: str | None = None,
+    gpus: int | None = None,
+    gpu_type: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    foreground: bool = False,
+) -> int:
+    """Start the server of this machine. It takes up what an earlier one left running.
+
+    Examples:
+      weft up
+      weft up --nodes 4 --cpu 8 --memory 32Gi
+      weft up --foreground
+
+    Parameters
+    ----------
+    nodes
+        Divide this machine into so many nodes (default 1).
+    cpu
+        CPUs of all nodes together (default: what the machine has).
+    memory
+        Memory of all nodes together.
+    gpus
+        GPUs of all nodes together.
+    gpu_type
+        What to call them.
+    host
+        The address to listen on (default 127.0.0.1).
+    port
+        The port to listen on (default: the last one, else any free one).
+    foreground
+        Stay in this terminal, with the log on it.
+    """
+    given = {
+        "--nodes": nodes,
+        "--cpu": cpu,
+        "--memory": memory,
+        "--gpus": gpus,
+        "--gpu-type": gpu_type,
+        "--host": host,
+        "--port": port,
+    }
+    options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+    home = home_folder()
+    if foreground:
+        return _stay(home, options)
+    document, started = ensure_server(home, options)
+    print(f"server {'started' if started else 'runs already'} at {document['address']}")
+    terminal.note(f"pid {document['pid']}, data in {home}, log in {home / 'server.log'}")
+    if options and not started:
+        terminal.note(
+            f"it keeps its options; {' '.join(options)} would need: weft down, then weft up", "yellow"
+        )
+    terminal.next_step("weft run train.py", "weft status", "weft down")
+    return 0
+
+
+def _stay(home: Path, options: list[str]) -> int:
+    if document := running_server(home):
+        raise WeftError(f"a server of {home} runs already", f"at {document['address']}", "weft down")
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.chdir(home)
+    command = server_command(home, options)
+    os.execve(command[0], command, server_environment())  # noqa: S606
+
+
+def down(*, halt: bool = False) -> int:
+    """Stop the server. Running tasks go on, and the next server takes them up.
+
+    Parameters
+    ----------
+    halt
+        Halt all jobs first, so that nothing of them runs on.
+    """
+    home = home_folder()
+    document = _own_server(home)
+    if document is None:
+        terminal.note(f"no server of {home} runs")
+        return 0
+    if halt:
+        _halt_all(Client())
+    stop_server(document, home)
+    print(f"server at {document['address']} stopped")
+    terminal.next_step("weft up" if halt else "weft up   (tasks that run go on meanwhile)")
+    return 0
+
+
+def _own_server(home: Path) -> dict[str, Any] | None:
+    """The server of this home, also one that no longer answers; never a stranger with a reused pid."""
+    document = server_document(home)
+    if document is None:
+        return None
+    pid = int(document["pid"])
+    return document if process_alive(pid) and is_server_process(pid) else None
+
+
+def _halt_all(client: Client) -> None:
+    """Halt what is not idle and wait until nothing of it runs."""
+    names: list[str] = []
+    for page in client.pages():
+        names += [item["name"] for item in page["items"] if item["state"] not in IDLE]
+    for name in names:
+        try:
+            client.halt(name)
+        except ApiError as problem:
+            if problem.status not in (404, 409):
+                raise
+    if names:
+        terminal.note(f"halting {len(names)} job{'s' * (len(names) != 1)}")
+    for name in names:
+        while client.document(name)["status"]["state"] not in IDLE:
+            time.sleep(0.1)
+
+
+def status(*, output: PageForm = None) -> int:
+    """Whether a server runs, where, and what it has to do. Exits with 1 if none runs.
+
+    Parameters
+    ----------
+    output
+        json or yaml.
+    """
+    home = home_folder()
+    try:
+        document = Client().status()
+    except NoServer as problem:
+        if output is not None:
+            print_whole({"running": False, "home": str(home)}, output)
+        raise NoServer(f"no server of {home} runs", problem.cause, "weft up") from None
+    if output is not None:
+        print_whole(document, output)
+        return 0
+    jobs = document.get("jobs") or {}
+    for name, value in (
+        ("address", document.get("address")),
+        ("version", document.get("version")),
+        ("pid", document.get("pid")),
+        ("home", document.get("home")),
+        ("backend", document.get("backend")),
+        ("up for", moments.age(_seconds(document.get("started")))),
+        ("jobs", ", ".join(f"{count} {state}" for state, count in jobs.items() if count) or "none"),
+    ):
+        terminal.say(f"{name:<9}{value}")
+    for line in document.get("notes") or ():
+        terminal.note(f"note: {line}", "yellow")
+    terminal.next_step("weft ls", "weft nodes", "weft down")
+    return 0
+
+
+def _seconds(moment: object) -> float | None:
+    return float(moment) if isinstance(moment, (int, float)) else None
+
+
+def backup(file: str, /, *, files: bool = False) -> int:
+    """Write a consistent copy of the server's data to a file, while it runs.
+
+    The copy holds all jobs with their history and metrics, code packages and secrets:
+    keep it safe. Bring it back with weft restore.
+
+    Examples:
+      weft backup weft-monday.tar
+
+    Parameters
+    ----------
+    file
+        The tar file to write.
+    files
+        Also copy all jobs' logs, results and checkpoints.
+    """
+    size = Client().backup(file, files=files)
+    print(f"{file}: {moments.size(size)}")
+    terminal.next_step(f"WEFT_HOME=DIR weft restore {file}")
+    return 0
+
+
+def restore(file: str, /) -> int:
+    """Bring a backup back into this home (WEFT_HOME). No server of it may run.
+
+    Examples:
+      weft down && weft restore weft-monday.tar
+
+    Parameters
+    ----------
+    file
+        A file that weft backup wrote.
+    """
+    home = home_folder()
+    if document := running_server(home) or _own_server(home):
+        raise WeftError("will not restore", f"a server of {home} runs at {document['address']}", "weft down")
+    source = Path(file).absolute()
+    if not source.is_file():
+        raise WeftError(f"cannot restore {file}", "there is no such file")
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    command = server_command(home, ["--restore", str(source)])
+    code = subprocess.run(command, cwd=home, env=server_environment(), check=False).returncode
+    if code != 0:
+        raise WeftError(f"cannot restore {file}", f"the server ended with exit code {code}; see above")
+    print(f"{home} restored from {file}")
+    terminal.next_step("weft up")
+    return 0

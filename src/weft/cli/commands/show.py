@@ -1,0 +1,312 @@
+"""`weft show`, `explain` and `events`: what a job is, was, and waits for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from weft.cli import moments, terminal
+from weft.cli.output import ListForm, PageForm, print_table, print_whole
+from weft.cli.table import Column, render
+from weft.client.api import Client
+from weft.client.errors import WeftError
+from weft.client.job import FINISHED
+
+TASKS = (
+    Column("TASK"),
+    Column("STATE", styles=terminal.STATE_STYLES),
+    Column("NODE"),
+    Column("CPUS"),
+    Column("GPUS"),
+    Column("RESTARTS", right=True),
+    Column("EXIT"),
+    Column("PEAK MEMORY", right=True),
+)
+EVENTS = (
+    Column("TIME"),
+    Column("EVENT"),
+    Column("STATE", styles=terminal.STATE_STYLES),
+    Column("CAUSE", flexible=True),
+    Column("BY"),
+)
+MOST_TASKS = 50
+MOST_RESULTS = 10
+
+Json = dict[str, Any]
+
+
+def show(job: str, /, *, output: PageForm = None) -> int:
+    """Everything about a job on one page: its state and why, its history, tasks, failure and results.
+
+    Examples:
+      weft show mnist-3
+      weft show mnist-3 -o yaml
+
+    Parameters
+    ----------
+    job
+        The job's name.
+    output
+        json or yaml: the whole resource.
+    """
+    client = Client()
+    document = client.document(job)
+    if output is not None:
+        print_whole(document, output)
+        return 0
+    colour = terminal.colours(sys.stdout)
+    parts = [
+        heading(document, colour),
+        _waiting(client, job, document["status"]),
+        timeline(client.events(job), time.time(), colour),
+        tasks_table(document["status"].get("tasks") or [], terminal.width(), colour),
+        failure_part(document["status"], colour),
+        _results_part(client, job),
+    ]
+    terminal.say("\n\n".join(part for part in parts if part))
+    terminal.next_step(*next_commands(job, document["status"].get("state", "")))
+    return 0
+
+
+def heading(document: Json, colour: bool) -> str:
+    metadata, spec, status = document["metadata"], document["spec"], document["status"]
+    state = status.get("state", "PENDING")
+    painted = terminal.paint(state, terminal.STATE_STYLES.get(state), colour)
+    reason = status.get("reason") or (status.get("failure") or {}).get("message") or ""
+    command = " ".join([*(spec.get("command") or ()), *(spec.get("args") or ())])
+    rows = (
+        ("state", f"{painted}{f': {reason}' if reason else ''}"),
+        ("type", spec.get("type")),
+        ("command", command if len(command) <= 300 else command[:299] + "…"),
+        ("code", _code(spec.get("code") or {})),
+        ("queue", f"{spec.get('queue', 'default')}, priority {spec.get('priority', 0)}"),
+        ("owner", metadata.get("owner")),
+        ("created", f"{moments.clock(metadata.get('created'))} ({moments.age(metadata.get('created'))} ago)"),
+        ("labels", ", ".join(f"{name}={value}" for name, value in (metadata.get("labels") or {}).items())),
+        ("uid", metadata.get("uid")),
+    )
+    lines = [terminal.paint(f"job {metadata['name']}", "bold", colour)]
+    return "\n".join([*lines, *(f"  {name:<9}{value}" for name, value in rows if value)])
+
+
+def _code(code: Json) -> str:
+    if package := code.get("package"):
+        return f"package {package[:19]}…"
+    return f"{code['git']} at {code.get('commit')}" if code.get("git") else ""
+
+
+def timeline(events: Sequence[Json], now: float, colour: bool) -> str:
+    """Each state with the time it was entered and how long it lasted."""
+    entered = [event for event in events if event.get("state") and event["state"] != event.get("previous")]
+    lines = []
+    for event, following in zip(entered, [*entered[1:], None], strict=True):
+        state = event["state"]
+        last = following is None
+        lasted = (
+            ""
+            if last and state in FINISHED
+            else moments.span((now if following is None else following["time"]) - event["time"])
+        )
+        painted = terminal.paint(state.ljust(12), terminal.STATE_STYLES.get(state), colour)
+        line = f"  {moments.clock(event['time'])}  {painted} {lasted:>8}  {event.get('cause') or ''}"
+        lines.append(line.rstrip())
+    return "\n".join(["history", *lines]) if lines else ""
+
+
+def tasks_table(tasks: Sequence[Json], width: int | None, colour: bool) -> str:
+    rows = []
+    for task in tasks[:MOST_TASKS]:
+        place, end = task.get("binding") or {}, task.get("exit") or {}
+        rows.append(
+            [
+                task["name"],
+                task.get("state") or "",
+                place.get("node") or "-",
+                _numbers(place.get("cpus")),
+                _numbers(place.get("gpus")),
+                str(task.get("restarts") or 0),
+                exit_text(end),
+                moments.size(end.get("peak_memory") or end.get("peakMemory")),
+            ]
+        )
+    if not rows:
+        return ""
+    more = f"\nand {len(tasks) - MOST_TASKS} more tasks" if len(tasks) > MOST_TASKS else ""
+    return render(TASKS, rows, width=width, colour=colour) + more
+
+
+def exit_text(end: Json) -> str:
+    if end.get("signal") is not None:
+        return f"signal {end['signal']}"
+    return "-" if end.get("code") is None else f"code {end['code']}"
+
+
+def _numbers(values: Sequence[int] | None) -> str:
+    """CPU numbers as ranges: 0-3,8."""
+    if not values:
+        return "-"
+    runs: list[list[int]] = []
+    for value in sorted(values):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def failure_part(status: Json, colour: bool) -> str:
+    failure = status.get("failure")
+    if not failure:
+        return ""
+    head = terminal.paint(f"failure {failure.get('code')}", "red", colour)
+    tail = status.get("log_tail") or status.get("logTail") or ()
+    lines = [f"{head}: {failure.get('message')}"]
+    if tail:
+        of = f" of {failure['task']}" if failure.get("task") else ""
+        lines += [f"last log lines{of}:", *(f"  | {line}" for line in tail)]
+    return "\n".join(lines)
+
+
+def _waiting(client: Client, job: str, status: Json) -> str:
+    if status.get("state") not in ("PENDING", "QUEUED"):
+        return ""
+    try:
+        return explanation(client.explain(job))
+    except WeftError:
+        return ""
+
+
+def _results_part(client: Client, job: str) -> str:
+    try:
+        found = client.results(job)
+    except WeftError:
+        return ""
+    items = found["items"]
+    if not items:
+        return ""
+    lines = [f"results: {len(items)} file{'s' * (len(items) != 1)}, {moments.size(found.get('bytes'))}"]
+    lines += [f"  {moments.size(item['size']):>9}  {item['path']}" for item in items[:MOST_RESULTS]]
+    if len(items) > MOST_RESULTS:
+        lines.append(f"  and {len(items) - MOST_RESULTS} more (weft results {job})")
+    return "\n".join(lines)
+
+
+def next_commands(job: str, state: str) -> list[str]:
+    match state:
+        case "PENDING" | "QUEUED" | "PREEMPTED":
+            return [f"weft explain {job}", "weft queue", f"weft cancel {job}"]
+        case "COMPLETED":
+            return [f"weft results {job} --get DIR", f"weft metrics {job} --plot"]
+        case "FAILED":
+            return [f"weft logs {job}", f"weft resume {job}", f"weft delete {job}"]
+        case "HALTED":
+            return [f"weft resume {job}", f"weft delete {job}"]
+        case "CANCELLED":
+            return [f"weft logs {job}", f"weft delete {job}"]
+        case _:
+            return [f"weft logs -f {job}", f"weft metrics {job} --plot", f"weft halt {job}"]
+
+
+def explain(job: str, /, *, output: PageForm = None) -> int:
+    """Why a job is in its state: what it waits for, what is ahead of it, and when it may start.
+
+    Examples:
+      weft explain mnist-3
+
+    Parameters
+    ----------
+    job
+        The job's name.
+    output
+        json or yaml.
+    """
+    found = Client().explain(job)
+    if output is not None:
+        print_whole(found, output)
+        return 0
+    terminal.say(f"job {job} is {terminal.state(found.get('state') or '')}\n{explanation(found)}".rstrip())
+    terminal.next_step(*next_commands(job, found.get("state") or ""))
+    return 0
+
+
+def explanation(found: Json) -> str:
+    lines = [str(found["reason"])] if found.get("reason") else []
+    ahead = found.get("ahead")
+    if found.get("position") is not None:
+        before = ", ".join(map(_name, ahead[:5])) if isinstance(ahead, list) else str(ahead or "")
+        lines.append(f"place in the queue: {found['position']}" + (f" (ahead: {before})" if before else ""))
+    lines += [
+        f"  - {detail if isinstance(detail, str) else _name(detail)}" for detail in found.get("details") or ()
+    ]
+    if isinstance(start := found.get("estimatedStart"), (int, float)):
+        lines.append(f"may start in about {moments.span(start - time.time())} ({moments.clock(start)})")
+    return "\n".join(lines)
+
+
+def _name(thing: Any) -> str:
+    if isinstance(thing, dict):
+        return str(
+            thing.get("name") or thing.get("message") or ", ".join(f"{k}: {v}" for k, v in thing.items())
+        )
+    return str(thing)
+
+
+def events(
+    job: str,
+    /,
+    *,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"])] = False,
+    output: ListForm = None,
+) -> int:
+    """A job's history: what happened, when, why and by whom.
+
+    Examples:
+      weft events mnist-3
+      weft events -f mnist-3
+
+    Parameters
+    ----------
+    job
+        The job's name.
+    follow
+        Go on with new events until the job has ended or is halted.
+    output
+        json or yaml.
+    """
+    client = Client()
+    if follow:
+        return _follow(client, job, output)
+    items = client.events(job)
+    if output in ("json", "yaml"):
+        print_whole({"items": items}, str(output))
+    else:
+        print_table(EVENTS, [_event(item) for item in items])
+        terminal.next_step(f"weft show {job}")
+    return 0
+
+
+def _follow(client: Client, job: str, output: str | None) -> int:
+    import json
+
+    for item in client.follow_events(job):
+        if item is not None:
+            if output == "json":
+                print(json.dumps(item), flush=True)
+            else:
+                terminal.say("  ".join(part for part in _event(item) if part))
+                sys.stdout.flush()
+    return 0
+
+
+def _event(item: Json) -> list[str]:
+    return [
+        moments.clock(item.get("time")),
+        item.get("type") or "",
+        item.get("state") or "",
+        item.get("cause") or "",
+        item.get("actor") or "",
+    ]

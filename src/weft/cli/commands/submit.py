@@ -1,0 +1,134 @@
+"""`weft submit` and `weft apply`: job files to jobs, checked before any of them is submitted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from weft.cli import terminal
+from weft.cli.commands.run import connected
+from weft.client.api import Client
+from weft.client.documents import Document, find_files, load_documents
+from weft.client.errors import ApiError, BadDocument, WeftError
+
+
+def submit(*files: str) -> int:
+    """Submit job files and return at once. Prints the names of the jobs.
+
+    Examples:
+      weft submit job.yaml
+      weft submit a.yaml b.yaml
+
+    Parameters
+    ----------
+    files
+        Job files, folders of them, or - for standard input. A file may hold several jobs.
+    """
+    documents = _load(files)
+    client = connected()
+    _check_all(client, documents)
+    names = [_submitted(client, document) for document in documents]
+    for name in names:
+        print(name)
+    terminal.next_step(f"weft logs -f {names[0]}", "weft ls")
+    return 0
+
+
+def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> int:
+    """Make sure that the jobs of files and folders exist.
+
+    All files are checked before any job is submitted. A job that exists with the same spec stays as it is;
+    one with another spec is an error, because a job that has begun cannot become a different one.
+
+    Examples:
+      weft apply -f job.yaml
+      weft apply -f jobs/ -f more.json
+
+    Parameters
+    ----------
+    file
+        A job file, a folder (searched for *.yaml, *.yml and *.json) or -. Repeatable.
+    """
+    documents = _load(file)
+    for document in documents:
+        if document.name is None:
+            cause = "metadata.name is missing: apply needs it to know the job again"
+            raise BadDocument(document.source, cause, "give it a name, or: weft submit")
+    client = connected()
+    checked = _check_all(client, documents)
+    existing = [_existing(client, document.name or "") for document in documents]
+    conflicts = [
+        f"\n  {document.source}: job {document.name} exists with another {', '.join(_differences(old, new))}"
+        for document, new, old in zip(documents, checked, existing, strict=True)
+        if old is not None and _differences(old, new)
+    ]
+    if conflicts:
+        raise WeftError(
+            "nothing applied",
+            "".join(conflicts),
+            "give the job a new name, or remove the old one first: weft delete NAME",
+        )
+    for document, old in zip(documents, existing, strict=True):
+        name = _submitted(client, document) if old is None else document.name
+        print(f"{name} {'created' if old is None else 'unchanged'}")
+    terminal.next_step("weft ls")
+    return 0
+
+
+def _load(files: tuple[str, ...] | list[str]) -> list[Document]:
+    if not files:
+        raise BadDocument("no job file given", "", "weft submit job.yaml")
+    return [document for path in find_files(files) for document in load_documents(path)]
+
+
+def _check_all(client: Client, documents: list[Document]) -> list[dict[str, Any]]:
+    """Every document as the server would take it; all refusals together."""
+    checked: list[dict[str, Any]] = []
+    refusals: list[WeftError] = []
+    for document in documents:
+        try:
+            checked.append(_checked(client, document))
+        except WeftError as refusal:
+            refusals.append(refusal)
+    if len(refusals) == 1:
+        raise refusals[0]
+    if refusals:
+        causes = "".join(f"\n  {str(refusal).replace(chr(10), chr(10) + '  ')}" for refusal in refusals)
+        raise WeftError("nothing submitted", f"{len(refusals)} of {len(documents)} jobs are refused:{causes}")
+    return checked
+
+
+def _checked(client: Client, document: Document) -> dict[str, Any]:
+    try:
+        return client.check(document)
+    except ApiError as problem:
+        if problem.status != 409:
+            raise
+        # Its name is taken, which is for the caller to judge; what would the job be otherwise?
+        metadata = {name: value for name, value in document.value["metadata"].items() if name != "name"}
+        return client.check(
+            Document({**document.value, "metadata": metadata}, document.source, document.folder)
+        )
+
+
+def _submitted(client: Client, document: Document) -> str:
+    try:
+        return client.submit(document).name
+    except ApiError as problem:
+        raise BadDocument(document.source, str(problem), problem.next) from None
+
+
+def _existing(client: Client, name: str) -> dict[str, Any] | None:
+    try:
+        return client.document(name)
+    except ApiError as problem:
+        if problem.status == 404:
+            return None
+        raise
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """The fields of the spec that are not the same."""
+    before, after = old["spec"], new["spec"]
+    return [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]

@@ -1,0 +1,380 @@
+"""`Client`: every operation of a Weft server as a method.
+
+Documents go in and out as plain dictionaries, exactly as the REST API has them; `Job` is a handle on one
+of them. Streams survive a restart of the server: they connect again and leave out what they had.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.client.documents import Document, load_documents, refused
+from weft.client.errors import ApiError, BadDocument, NoServer, Unreachable
+from weft.client.home import Endpoint, find_endpoint, home_folder
+from weft.client.sse import Event, Parser
+from weft.client.transport import Answer, Transport, segment
+
+if TYPE_CHECKING:
+    from weft.client.job import Job
+    from weft.model.job import TrainingJob
+
+    Jobs = list[Job]
+    AnyJob = Mapping[str, Any] | str | os.PathLike[str] | TrainingJob | Document
+
+Json = dict[str, Any]
+Items = list[Json]
+
+LOG_PAGE = 1 << 20
+"""Bytes of each task's log in one answer."""
+EVENT_PAGE = 1000
+SIGN_OF_LIFE = 45.0
+"""Three missed keep-alives of the server: the stream is dead."""
+PATIENCE = 60.0
+"""How long a stream waits for a server that went away to come back."""
+
+
+class Client:
+    """A connection to one server: by address and token, or the one of a home (WEFT_HOME, ~/.weft)."""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        token: str | None = None,
+        home: str | os.PathLike[str] | None = None,
+        timeout: float = 60.0,
+    ):
+        self.home = home_folder(home)
+        self._http = Transport(
+            (lambda: Endpoint(address, token)) if address else lambda: find_endpoint(self.home), timeout
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, method: str, path: str, query: Mapping[str, object] | None = None, body: Any = None) -> Any:
+        """Any request of the REST API, for what has no method here."""
+        return self._http.request(method, path, query=query, json_body=body)
+
+    # ── jobs ─────────────────────────────────────────────────────────────────────────────────────
+
+    def submit(self, job: AnyJob, *, key: str | None = None) -> Job:
+        """Submit a job: a document, a model, or the path of a file with exactly one.
+
+        A folder named in `spec.code.path` is packed and uploaded if the server does not have it. The same
+        `key` submits once, however often it is sent; by default every call makes a key of its own.
+        """
+        from weft.client.job import Job
+        from weft.client.upload import packed_code
+
+        document = self.as_document(job)
+        with packed_code(document) as (ready, package):
+            try:
+                if package is not None and not self.has_package(package.digest):
+                    self._create(ready, dry_run=True)  # what is refused anyway need not be uploaded first
+                    self.put_package(package.digest, package.file, package.size)
+                return Job(self, self._create(ready, key=key or uuid.uuid4().hex))
+            except ApiError as error:
+                raise (refused(document, error) if error.problems and document.source else error) from None
+
+    def check(self, job: AnyJob) -> Json:
+        """The job as the server would take it, with every default filled in; nothing is submitted."""
+        from weft.client.upload import packed_code
+
+        document = self.as_document(job)
+        with packed_code(document) as (ready, _):
+            try:
+                return self._create(ready, dry_run=True)
+            except ApiError as error:
+                raise (refused(document, error) if error.problems and document.source else error) from None
+
+    def as_document(self, job: AnyJob) -> Document:
+        """Any form of a job as a document with its source; a dictionary's paths are relative to here."""
+        if isinstance(job, Document):
+            return job
+        if isinstance(job, Mapping):
+            return Document(dict(job), "", Path.cwd())
+        if hasattr(job, "model_dump"):
+            return Document(job.model_dump(mode="json", by_alias=True, exclude_none=True), "", Path.cwd())
+        documents = load_documents(os.fspath(job))
+        if len(documents) != 1:
+            raise BadDocument(
+                os.fspath(job), f"{len(documents)} jobs in it, one expected", f"weft apply -f {job}"
+            )
+        return documents[0]
+
+    def _create(self, document: Json, *, key: str | None = None, dry_run: bool = False) -> Json:
+        headers = {"Idempotency-Key": key} if key else {}
+        query = {"dryRun": True} if dry_run else None
+        created: Json = self._http.request(
+            "POST", "/v1/jobs", query=query, json_body=document, headers=headers
+        )
+        return created
+
+    def get(self, name: str) -> Job:
+        from weft.client.job import Job
+
+        return Job(self, self.document(name))
+
+    def document(self, name: str) -> Json:
+        """The job's whole resource: metadata, spec and status."""
+        return self._get(f"/v1/jobs/{segment(name)}")
+
+    def list(self, *, state: Sequence[str] = (), label: str | None = None, limit: int | None = None) -> Jobs:
+        """Jobs, newest first; `label` is `key=value`."""
+        from weft.client.job import Job
+
+        pages = self.pages(state=state, label=label, limit=limit, view="full")
+        return [Job(self, item) for page in pages for item in page["items"]]
+
+    def pages(
+        self,
+        *,
+        state: Sequence[str] = (),
+        label: str | None = None,
+        limit: int | None = None,
+        view: str = "summary",
+    ) -> Iterator[Json]:
+        """The server's pages of jobs until `limit` are seen; each `{"items", "total", "next"}`."""
+        query: Json = {"state": ",".join(state) or None, "label": label, "view": view}
+        left = limit
+        while left is None or left > 0:
+            query["limit"] = 1000 if left is None else min(left, 1000)
+            page = self._get("/v1/jobs", query)
+            yield page
+            query["before"] = page.get("next")
+            left = None if left is None else left - len(page["items"])
+            if not query["before"]:
+                return
+
+    def halt(self, name: str) -> Job:
+        """Stop the job and keep its place in life: `resume` queues it again."""
+        return self._act(name, "halt")
+
+    def resume(self, name: str) -> Job:
+        return self._act(name, "resume")
+
+    def cancel(self, name: str) -> Job:
+        return self._act(name, "cancel")
+
+    def delete(self, name: str) -> bool:
+        """Remove a job and its files. False: it still runs, is being stopped and goes then."""
+        return self.ask("DELETE", f"/v1/jobs/{segment(name)}") is None
+
+    def _act(self, name: str, verb: str) -> Job:
+        from weft.client.job import Job
+
+        return Job(self, self.ask("POST", f"/v1/jobs/{segment(name)}/{verb}"))
+
+    def explain(self, name: str) -> Json:
+        """Why the job is in its state: what it waits for and how long."""
+        return self._get(f"/v1/jobs/{segment(name)}/explain")
+
+    # ── what jobs leave behind ───────────────────────────────────────────────────────────────────
+
+    def logs(
+        self, name: str, *, task: str | None = None, offset: int | None = None, tail: int | None = None
+    ) -> Iterator[Json]:
+        """The log lines that there are, as `{task, offset, time, text}`, in the order of their times."""
+        path = f"/v1/jobs/{segment(name)}/logs"
+        begin = offset or 0
+        page = self._get(path, {"task": task, "offset": offset, "tail": tail, "limit": LOG_PAGE})
+        if tail is not None or all(after - begin < LOG_PAGE // 2 for after in page["next"].values()):
+            yield from page["items"]
+            return
+        # Too long for one page. An offset belongs to one log, so read each on its own and merge them.
+        tasks = (self._task_log(path, one, begin) for one in page["next"])
+        yield from heapq.merge(*tasks, key=lambda line: line["time"])
+
+    def _task_log(self, path: str, task: str, offset: int) -> Iterator[Json]:
+        while items := (page := self._get(path, {"task": task, "offset": offset, "limit": LOG_PAGE}))[
+            "items"
+        ]:
+            yield from items
+            offset = page["next"][task]
+
+    def follow_logs(
+        self, name: str, *, task: str | None = None, offset: int | None = None, tail: int | None = None
+    ) -> Iterator[Items]:
+        """Log lines as they are written, in batches, until the job has ended."""
+        seen: dict[str, int] = {}
+        query: Json = {"task": task, "offset": offset, "tail": tail}
+        for event in self.follow(f"/v1/jobs/{segment(name)}/logs", lambda: query):
+            if event is None or event.name != "lines":
+                continue
+            fresh = [item for item in event.json()["items"] if item["offset"] > seen.get(item["task"], -1)]
+            for item in fresh:
+                seen[item["task"]] = item["offset"]
+            if fresh:
+                query.pop("tail", None)  # a stream that begins again must not begin in the middle
+                yield fresh
+
+    def metrics(self, name: str, metric: str | None = None) -> Items:
+        """All points, as `{id, task, name, step, time, value}`."""
+        points: Items = []
+        query: Json = {"name": metric, "limit": 10000}
+        while items := (page := self._get(f"/v1/jobs/{segment(name)}/metrics", query))["items"]:
+            points += map(_numeric, items)
+            query["after"] = page["next"]
+            if page["next"] is None or len(items) < query["limit"]:
+                break
+        return points
+
+    def follow_metrics(self, name: str, metric: str | None = None) -> Iterator[Items]:
+        """Points as they are logged, in batches, until the job has ended."""
+        query: Json = {"name": metric}
+        for event in self.follow(f"/v1/jobs/{segment(name)}/metrics", lambda: query):
+            if event is not None and event.name == "points" and (items := event.json()["items"]):
+                query["after"] = max(item["id"] for item in items)
+                yield [_numeric(item) for item in items]
+
+    def events(self, name: str) -> Items:
+        """The job's history, oldest first."""
+        found: Items = []
+        while True:
+            after = found[-1]["seq"] if found else None
+            items = self._get(f"/v1/jobs/{segment(name)}/events", {"after": after})["items"]
+            found += items
+            if len(items) < EVENT_PAGE:
+                return found
+
+    def follow_events(self, name: str, deadline: float | None = None) -> Iterator[Json | None]:
+        """The job's history and what is added to it until the job is idle. None now and then, so that a
+        caller can look up."""
+        query: Json = {}
+        for event in self.follow(f"/v1/jobs/{segment(name)}/events", lambda: query, deadline=deadline):
+            if event is None:
+                yield None
+            elif event.name == "event":
+                item = event.json()
+                query["after"] = item["seq"]
+                yield item
+
+    def results(self, name: str) -> Json:
+        """The files of the job's results, as `{"items": [{path, size, modified}], "bytes"}`."""
+        return self._get(f"/v1/jobs/{segment(name)}/results")
+
+    def download(self, path: str, use: Callable[[Answer], Any]) -> Any:
+        """Give an answer to `use` while it arrives (results.tar, a backup)."""
+        with self._http.exchange("GET", path, headers={"Accept": "*/*"}, timeout=600.0) as answer:
+            return use(answer)
+
+    # ── the machine ──────────────────────────────────────────────────────────────────────────────
+
+    def status(self) -> Json:
+        return self._get("/v1/status")
+
+    def nodes(self) -> Items:
+        return self._items("/v1/nodes")
+
+    def queue(self) -> Items:
+        return self._items("/v1/queue")
+
+    def top(self) -> Items:
+        return self._items("/v1/top")
+
+    def job_types(self) -> Items:
+        return self._items("/v1/jobtypes")
+
+    def schema(self, kind: str = "TrainingJob") -> Json:
+        return self._get(f"/v1/schemas/{segment(kind)}")
+
+    def secrets(self) -> Items:
+        return self._items("/v1/secrets")
+
+    def set_secret(self, name: str, data: Mapping[str, str]) -> None:
+        self.ask("PUT", f"/v1/secrets/{segment(name)}", body={"data": dict(data)})
+
+    def delete_secret(self, name: str) -> None:
+        self.ask("DELETE", f"/v1/secrets/{segment(name)}")
+
+    def backup(self, target: str | os.PathLike[str], *, files: bool = False) -> int:
+        """Write a consistent copy of the server's data (with `files`, also all jobs' files) to a tar file;
+        its size in bytes."""
+        from weft.client.download import save_private
+
+        size: int = self.download(
+            f"/v1/backup?files={str(files).lower()}", lambda answer: save_private(answer, Path(target))
+        )
+        return size
+
+    # ── packages ─────────────────────────────────────────────────────────────────────────────────
+
+    def has_package(self, digest: str) -> bool:
+        try:
+            self._http.request("HEAD", f"/v1/packages/{digest}")
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def put_package(self, digest: str, content: Any, size: int) -> None:
+        headers = {"Content-Type": "application/gzip", "Content-Length": str(size)}
+        self._http.request("PUT", f"/v1/packages/{digest}", body=content, headers=headers)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────
+
+    def follow(
+        self, path: str, query: Callable[[], Mapping[str, object]], *, deadline: float | None = None
+    ) -> Iterator[Event | None]:
+        """A stream's events until its `end`, across restarts of the server; None is a sign of life.
+
+        `query` is asked again for each connection, so that it can say where to go on. Past `deadline`
+        (of `time.monotonic`) the stream stops without an `end`.
+        """
+        alive = time.monotonic()
+        last_id: str | None = None
+        while deadline is None or time.monotonic() < deadline:
+            parser = Parser()
+            headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
+            try:
+                with self._http.exchange(
+                    "GET",
+                    path,
+                    query={**query(), "follow": True},
+                    headers=headers,
+                    timeout=_patience(deadline),
+                ) as answer:
+                    while chunk := answer.read_some():
+                        alive = time.monotonic()
+                        for event in parser.feed(chunk):
+                            yield event
+                            if event is not None and event.name == "end":
+                                return
+                        answer.give_up_after(_patience(deadline))
+            except (NoServer, Unreachable):
+                if time.monotonic() - alive > PATIENCE:
+                    raise
+            last_id = parser.last_id or last_id
+            yield None
+            time.sleep(0.2)
+
+    def _get(self, path: str, query: Mapping[str, object] | None = None) -> Json:
+        document: Json = self._http.request("GET", path, query=query)
+        return document
+
+    def _items(self, path: str) -> Items:
+        items: Items = self._get(path)["items"]
+        return items
+
+
+def _numeric(point: Json) -> Json:
+    """JSON has no NaN and no infinities: the server sends them as text."""
+    value = point["value"]
+    return {**point, "value": float(value)} if isinstance(value, str) else point
+
+
+def _patience(deadline: float | None) -> float:
+    return SIGN_OF_LIFE if deadline is None else max(0.001, min(SIGN_OF_LIFE, deadline - time.monotonic()))

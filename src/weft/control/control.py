@@ -1,0 +1,304 @@
+"""Control: the live jobs, the scheduling cycle, and everything a person can ask of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from weft.backends.api import Backend, TaskUsage
+from weft.control import live, recovery
+from weft.control.guardian import Guardian
+from weft.control.live import KIND, LiveJob
+from weft.control.metrics import MetricsIntake
+from weft.jobtypes.complete import complete
+from weft.model.job import TrainingJob
+from weft.model.lifecycle import Admitted, Asked, Event, Placed, Refused, advance, submitted
+from weft.model.status import Desire, State
+from weft.scheduler.cluster import Cluster
+from weft.scheduler.explain import Explanation, describe, explain
+from weft.scheduler.pending import Pending, Waiting
+from weft.scheduler.schedule import Snapshot, schedule
+from weft.store.changes import Create, Delete, Happened
+from weft.store.store import Store
+from weft.store.writer import Conflict
+
+EXPIRY_CHECK = 30.0
+HOLD_CHECK = 1.0
+log = logging.getLogger("weft.control")
+
+
+class NotFound(Exception):
+    def __init__(self, name: str, near: list[str]):
+        super().__init__(f"there is no job {name}")
+        self.name = name
+        self.near = near
+
+
+class NameTaken(Exception):
+    def __init__(self, name: str):
+        super().__init__(f"a job {name} exists already")
+        self.name = name
+
+
+class Control:
+    """Drives every live job. Finished jobs are in the store alone."""
+
+    def __init__(self, store: Store, backend: Backend, clock: Callable[[], float] = time.time):
+        self.store = store
+        self.backend = backend
+        self.clock = clock
+        self.jobs: dict[str, LiveJob] = {}
+        """By uid: everything that runs, waits or is halted being stopped; not what is idle."""
+        self._names: dict[str, LiveJob] = {}
+        self.cluster = Cluster(backend.nodes())
+        self.pending = Pending()
+        self.held_for: str | None = None
+        self._loop = asyncio.get_running_loop()
+        self._metrics = MetricsIntake(store, backend.metrics_file)
+        self.guardian = Guardian(
+            store,
+            backend,
+            self._metrics,
+            clock,
+            queue=self.enqueue,
+            unqueue=self._dequeue,
+            release=self._release,
+            retired=self._retired,
+            why_waiting=lambda job: self.explain(job).reason,
+            log_tail=backend.log_tail,
+        )
+        self._cycle: asyncio.Handle | None = None
+        self._background: list[asyncio.Task[None]] = []
+
+    # ── life ──
+
+    async def start(self) -> None:
+        """Begin, taking over whatever an earlier server left behind."""
+        await self.backend.start(self._heard)
+        recovery.recover(self)
+        self._background = [
+            self._loop.create_task(self._metrics.run(lambda: self.jobs.values())),
+            self._loop.create_task(self._expire()),
+            self._loop.create_task(self._watch_patience()),
+        ]
+
+    async def close(self) -> None:
+        """Let go; what runs goes on running."""
+        for task in self._background:
+            task.cancel()
+        for job in self.jobs.values():
+            if job.timer is not None:
+                job.timer.cancel()
+        await self.guardian.close()
+        await self.backend.stop_engine()
+
+    def _heard(self, uid: str, event: Event) -> None:
+        job = self.jobs.get(uid)
+        if job is not None:
+            self.guardian.handle(job, event)
+
+    # ── submitting ──
+
+    def prepare(self, job: TrainingJob, owner: str) -> TrainingJob:
+        """The job with every default filled in, its name made if it has none."""
+        metadata = job.metadata
+        name = metadata.name
+        if name is None:
+            name = f"{(metadata.generate_name or job.spec.type).rstrip('-')}-{secrets.token_hex(3)}"
+        what = f"job {name}"
+        metadata = metadata.model_copy(
+            update={"name": name, "generate_name": None, "owner": owner, "uid": None, "created": None}
+        )
+        return complete(job.model_copy(update={"metadata": metadata, "status": None}), what)
+
+    async def submit(self, job: TrainingJob, owner: str, key: str | None = None) -> tuple[LiveJob, bool]:
+        """Keep a job and let it wait for its place. True if it is new, False if the key was seen before."""
+        if key is not None and (known := self.store.by_submit_key(KIND, key)) is not None:
+            return self.jobs.get(known.uid) or live.from_row(known), False
+        prepared = self.prepare(job, owner)
+        now = self.clock()
+        metadata = prepared.metadata.model_copy(update={"uid": _new_uid(now), "created": now})
+        prepared = prepared.model_copy(update={"metadata": metadata})
+        entry = live.live_job(prepared, submitted(live.gang_of(prepared.spec)))
+        if entry.name in self._names:
+            raise NameTaken(entry.name)
+        pending = Happened(now, entry.uid, entry.name, "state", "submitted", owner, State.PENDING.value)
+        outcome = advance(entry.status, Admitted(), entry.gang, now)
+        entry.status = outcome.status
+        queued = Happened(
+            now, entry.uid, entry.name, "state", outcome.cause, "weft", State.QUEUED.value, State.PENDING.value
+        )
+        self._names[entry.name] = entry
+        try:
+            await self.store.write([Create(live.creation_row(entry, key)), pending, queued], refusable=True)
+        except Conflict:
+            self._names.pop(entry.name, None)
+            if key is not None and (known := self.store.by_submit_key(KIND, key)) is not None:
+                return self.jobs.get(known.uid) or live.from_row(known), False
+            raise NameTaken(entry.name) from None
+        except BaseException:
+            self._names.pop(entry.name, None)
+            raise
+        self.track(entry)
+        self.enqueue(entry)
+        self.guardian.set_timer(entry)
+        return entry, True
+
+    def track(self, job: LiveJob) -> None:
+        self.jobs[job.uid] = job
+        self._names[job.name] = job
+
+    # ── asking ──
+
+    def find(self, name: str) -> LiveJob:
+        """A job by name, live or stored."""
+        job = self._names.get(name)
+        if job is not None:
+            return job
+        row = self.store.resource(KIND, name)
+        if row is None:
+            from difflib import get_close_matches
+
+            raise NotFound(name, get_close_matches(name, self.store.names(KIND), n=3))
+        return live.from_row(row)
+
+    async def ask(self, name: str, desire: Desire, actor: str) -> LiveJob:
+        """Halt, resume, cancel or delete. Raises Refused when it does not fit the job's state."""
+        job = self.find(name)
+        if job.uid not in self.jobs:
+            job.metric_offsets = self.store.metric_offsets(job.uid)
+            self.track(job)
+        try:
+            written = self.guardian.handle(job, Asked(desire), actor)
+        except Refused as refusal:
+            self._untrack_idle(job)
+            raise Refused(f"job {name} {refusal}") from None
+        if written is not None:
+            await asyncio.shield(written)
+        else:
+            self._untrack_idle(job)
+        return job
+
+    async def remove(self, name: str, actor: str) -> bool:
+        """Delete a job and its files: True when it is gone, False when it is first being stopped."""
+        job = self.find(name)
+        if not job.status.state.idle:
+            await self.ask(name, Desire.DELETE, actor)
+            return job.uid not in self.jobs
+        self._untrack_idle(job)
+        await asyncio.shield(self.delete(job.uid, name, actor))
+        return True
+
+    def _untrack_idle(self, job: LiveJob) -> None:
+        if job.status.state.idle:
+            self.jobs.pop(job.uid, None)
+            self._names.pop(job.name, None)
+
+    def _retired(self, job: LiveJob) -> None:
+        """The job is idle: from now on the store alone knows it, or, if that was asked, nobody."""
+        self.jobs.pop(job.uid, None)
+        if job.status.desire is Desire.DELETE:
+            self.delete(job.uid, job.name, "weft")
+        else:
+            self._names.pop(job.name, None)
+
+    def delete(self, uid: str, name: str, actor: str) -> asyncio.Future[None]:
+        written = self.store.write([Delete(uid), Happened(self.clock(), uid, name, "deleted", "deleted", actor)])
+
+        def removed(_: Any) -> None:
+            if (entry := self._names.get(name)) is not None and entry.uid == uid:
+                del self._names[name]
+            self._loop.run_in_executor(None, self.backend.remove, uid)
+
+        written.add_done_callback(removed)
+        return written
+
+    # ── scheduling ──
+
+    def enqueue(self, job: LiveJob) -> None:
+        since = job.status.queued or self.clock()
+        self.pending.add(Waiting(job.uid, job.name, job.gang, job.priority, since, job.spec.queue))
+        self.wake_scheduler()
+
+    def _dequeue(self, job: LiveJob) -> None:
+        self.pending.remove(job.uid)
+        self.wake_scheduler()
+
+    def _release(self, job: LiveJob) -> None:
+        if not job.taken:
+            return
+        for binding, request in job.taken:
+            self.cluster.release(binding, request)
+        job.taken.clear()
+        self.wake_scheduler()
+
+    def take(self, job: LiveJob) -> None:
+        """Take the job's place in the cluster as its status has it."""
+        for task in job.status.tasks:
+            if task.binding is not None:
+                request = job.gang.task(task.name).request
+                self.cluster.take(task.binding, request)
+                job.taken.append((task.binding, request))
+
+    def wake_scheduler(self) -> None:
+        """One cycle soon, however many ask for it."""
+        if self._cycle is None:
+            self._cycle = self._loop.call_soon(self._schedule)
+
+    def _schedule(self) -> None:
+        self._cycle = None
+        if not len(self.pending):
+            self.held_for = None
+            return
+        plan = schedule(Snapshot(self.cluster, self.pending, self.clock()))
+        self.held_for = plan.held_for
+        for placement in plan.placements:
+            job = self.jobs[placement.uid]
+            self.pending.remove(job.uid)
+            self.guardian.handle(job, Placed(placement.bindings), "scheduler")
+            self.take(job)
+
+    def explain(self, job: LiveJob) -> Explanation:
+        explanation = explain(self.cluster, job.gang)
+        if self.held_for is not None and self.held_for != job.uid and self.held_for in self.jobs:
+            holder = self.jobs[self.held_for].name
+            return replace(explanation, reason=f"waits behind {holder}, which has waited longest; {explanation.reason}")
+        return explanation
+
+    def waiting(self) -> list[Waiting]:
+        return self.pending.in_order()
+
+    def needs(self, job: Waiting) -> str:
+        return describe(job.gang)
+
+    def usage(self) -> list[TaskUsage]:
+        return self.backend.usage(list(self.jobs.values()))
+
+    # ── in the background ──
+
+    async def _expire(self) -> None:
+        """Delete finished jobs whose time to live is over."""
+        while True:
+            for row in self.store.expired(self.clock()):
+                log.info("job %s: its ttlAfterFinished is over; deleting it", row.name)
+                await self.delete(row.uid, row.name, "ttl")
+            upcoming = self.store.next_expiry()
+            delay = EXPIRY_CHECK if upcoming is None else upcoming - self.clock()
+            await asyncio.sleep(min(max(delay, 0.05), EXPIRY_CHECK))
+
+    async def _watch_patience(self) -> None:
+        """A job runs out of patience without anything else happening: look now and then."""
+        while True:
+            await asyncio.sleep(HOLD_CHECK)
+            if len(self.pending):
+                self.wake_scheduler()
+
+
+def _new_uid(now: float) -> str:
+    """Sorts by time of creation; the rest is random."""
+    return f"{int(now * 1000):011x}{secrets.token_hex(5)}"

@@ -1,0 +1,221 @@
+"""The guardian: events in, transitions written, instructions carried out.
+
+There is no coroutine per job to lose: a guardian is its job's journaled status and the next event. What
+must survive a crash is written before it is acted on (`Provision` waits for its commit, so no process ever
+starts that the store does not know of); everything else can be found again from the launch journals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from weft.backends.api import Backend
+from weft.control import results
+from weft.control.live import LiveJob, status_row
+from weft.control.metrics import MetricsIntake
+from weft.model.failures import Code, Failure, Permanent, Temporary
+from weft.model.lifecycle import (
+    Asked,
+    Dequeue,
+    Enqueue,
+    Event,
+    Exited,
+    Fetch,
+    Fetched,
+    Instruction,
+    Launch,
+    Launched,
+    Outcome,
+    Provision,
+    Provisioned,
+    Release,
+    ResultsStored,
+    Retire,
+    Stop,
+    Store as StoreResults,
+    StoringFailed,
+    Undone,
+    Woke,
+    advance,
+    next_wake,
+)
+from weft.model.status import State, Stored
+from weft.store.changes import Happened, Update
+from weft.store.store import Store
+
+FETCH_TRIES = 3
+log = logging.getLogger("weft.control")
+
+
+class Guardian:
+    """Carries events through the state machine for every live job."""
+
+    def __init__(
+        self,
+        store: Store,
+        backend: Backend,
+        metrics: MetricsIntake,
+        clock: Callable[[], float],
+        queue: Callable[[LiveJob], None],
+        unqueue: Callable[[LiveJob], None],
+        release: Callable[[LiveJob], None],
+        retired: Callable[[LiveJob], None],
+        why_waiting: Callable[[LiveJob], str],
+        log_tail: Callable[[str, str], list[str]],
+    ):
+        self._store = store
+        self._backend = backend
+        self._metrics = metrics
+        self._clock = clock
+        self._queue = queue
+        self._unqueue = unqueue
+        self._release = release
+        self._retired = retired
+        self._why_waiting = why_waiting
+        self._log_tail = log_tail
+        self._loop = asyncio.get_running_loop()
+        self._work: set[asyncio.Future[Any]] = set()
+
+    # ── one event ──
+
+    def handle(self, job: LiveJob, event: Event, actor: str = "weft") -> asyncio.Future[None] | None:
+        """Take the job one step. The future, if any, is done when the step is on disk."""
+        if isinstance(event, Exited):
+            self._metrics.drain(job, event.task)
+        now = self._clock()
+        outcome = advance(job.status, event, job.gang, now)
+        if outcome.status is job.status and not outcome.instructions:
+            return None
+        written = None
+        if outcome.status is not job.status:
+            written = self._write(job, outcome, actor, now)
+        for instruction in outcome.instructions:
+            self.carry_out(job, instruction, written)
+        self.set_timer(job)
+        return written
+
+    def _write(self, job: LiveJob, outcome: Outcome, actor: str, now: float) -> asyncio.Future[None]:
+        previous, status = job.status.state, outcome.status
+        if status.state is State.FAILED and previous is not State.FAILED and status.failure and status.failure.task:
+            status = replace(status, log_tail=tuple(self._log_tail(job.uid, status.failure.task)))
+        job.status = status
+        changes: list[Any] = [Update(job.uid, status_row(job))]
+        if status.state is not previous:
+            changes.append(
+                Happened(now, job.uid, job.name, "state", outcome.cause, actor, status.state.value, previous.value)
+            )
+        elif outcome.cause:
+            changes.append(Happened(now, job.uid, job.name, "note", outcome.cause, actor, status.state.value))
+        return self._store.write(changes)
+
+    def set_timer(self, job: LiveJob) -> None:
+        wake = next_wake(job.status, job.gang)
+        if wake is None and job.timer is None:
+            return
+        if job.timer is not None:
+            job.timer.cancel()
+            job.timer = None
+        if wake is not None:
+            job.timer = self._loop.call_later(max(0.0, wake - self._clock()), self._wake, job)
+
+    def _wake(self, job: LiveJob) -> None:
+        job.timer = None
+        waiting = job.status.state is State.QUEUED
+        self.handle(job, Woke(self._why_waiting(job) if waiting else ""))
+        if job.timer is None:
+            self.set_timer(job)
+
+    # ── instructions ──
+
+    def carry_out(self, job: LiveJob, instruction: Instruction, written: asyncio.Future[None] | None) -> None:
+        match instruction:
+            case Enqueue():
+                self._queue(job)
+            case Dequeue():
+                self._unqueue(job)
+            case Provision():
+                if written is None:
+                    self._provision(job)
+                else:
+                    written.add_done_callback(lambda _: self._provision(job))
+            case Fetch():
+                self._spawn(self._fetch(job))
+            case Launch(launch, tasks):
+                self._backend.launch(job, launch, tasks)
+            case Stop(tasks, grace):
+                self._backend.stop(job, tasks, grace)
+            case Release():
+                self._release(job)
+            case StoreResults():
+                self._store_results(job)
+            case Retire():
+                self._retire(job)
+
+    def _provision(self, job: LiveJob) -> None:
+        if job.status.state is not State.DEPLOYING:
+            return
+        try:
+            self._backend.provision(job)
+        except Permanent as problem:
+            self.handle(job, Undone(job.status.launch, problem.failure))
+        else:
+            self.handle(job, Provisioned())
+
+    async def _fetch(self, job: LiveJob) -> None:
+        launch = job.status.launch
+        for attempt in range(1, FETCH_TRIES + 1):
+            try:
+                await self._backend.fetch(job)
+            except Permanent as problem:
+                self.handle(job, Undone(launch, problem.failure))
+                return
+            except Temporary as problem:
+                if attempt == FETCH_TRIES:
+                    self.handle(job, Undone(launch, Failure(Code.BAD_CODE, str(problem))))
+                    return
+                await asyncio.sleep(problem.delay)
+            except Exception as problem:
+                log.exception("job %s: fetching its code", job.name)
+                self.handle(job, Undone(launch, Failure(Code.BAD_CODE, f"fetching the code failed: {problem}")))
+                return
+            else:
+                self.handle(job, Fetched())
+                return
+
+    def _store_results(self, job: LiveJob) -> None:
+        folder = self._backend.result_folder(job.uid)
+        if results.is_empty(folder):
+            self.handle(job, ResultsStored(Stored(0, 0)))
+        else:
+            self._spawn(self._count_results(job, folder))
+
+    async def _count_results(self, job: LiveJob, folder: str) -> None:
+        try:
+            found = await asyncio.to_thread(results.listing, folder, job.spec.results.include)
+        except OSError as problem:
+            self.handle(job, StoringFailed(Failure(Code.RESULTS, f"cannot keep the results: {problem}")))
+            return
+        self.handle(job, ResultsStored(Stored(len(found), sum(item.size for item in found))))
+
+    def _retire(self, job: LiveJob) -> None:
+        if job.timer is not None:
+            job.timer.cancel()
+            job.timer = None
+        self._backend.retire(job)
+        self._retired(job)
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def close(self) -> None:
+        for task in list(self._work):
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+
+

@@ -1,0 +1,101 @@
+"""A job in memory: everything that is not finished, and nothing that is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import to_json
+
+from weft.backends.api import Assignment
+from weft.model.gang import Request, gang_of
+from weft.model.job import TrainingJob, TrainingJobSpec
+from weft.model.resource import API_VERSION, Metadata
+from weft.model.status import Binding, JobStatus
+
+KIND = "TrainingJob"
+
+
+@dataclass(slots=True)
+class LiveJob(Assignment):
+    metadata: Metadata = field(default_factory=Metadata)
+    taken: list[tuple[Binding, Request]] = field(default_factory=list)
+    """The room it holds in the cluster."""
+    timer: asyncio.TimerHandle | None = None
+    metric_offsets: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def priority(self) -> int:
+        return self.spec.priority
+
+
+def live_job(job: TrainingJob, status: JobStatus) -> LiveJob:
+    metadata = job.metadata
+    assert metadata.uid is not None
+    assert metadata.name is not None
+    return LiveJob(metadata.uid, metadata.name, job.spec, gang_of(job.spec), status, metadata)
+
+
+def from_row(row: Any) -> LiveJob:
+    """A job as the store kept it."""
+    return LiveJob(
+        uid=row.uid,
+        name=row.name,
+        spec=(spec := TrainingJobSpec.model_validate_json(row.spec)),
+        gang=gang_of(spec),
+        status=JobStatus.load(row.status),
+        metadata=Metadata.model_validate_json(row.metadata),
+    )
+
+
+def document(job: LiveJob) -> bytes:
+    """The resource as JSON."""
+    return _document(
+        to_json(job.metadata, by_alias=True, exclude_none=True),
+        to_json(job.spec, by_alias=True, exclude_none=True),
+        job.status.dump(),
+    )
+
+
+def stored_document(row: Any) -> bytes:
+    return _document(row.metadata.encode(), row.spec.encode(), row.status.encode())
+
+
+def _document(metadata: bytes, spec: bytes, status: bytes) -> bytes:
+    head = f'{{"apiVersion":"{API_VERSION}","kind":"{KIND}","metadata":'.encode()
+    return b"".join((head, metadata, b',"spec":', spec, b',"status":', status, b"}"))
+
+
+def creation_row(job: LiveJob, submit_key: str | None) -> dict[str, Any]:
+    return {
+        "uid": job.uid,
+        "kind": KIND,
+        "name": job.name,
+        "type": job.spec.type,
+        "owner": job.metadata.owner or "",
+        "queue": job.spec.queue,
+        "priority": job.priority,
+        "created": job.metadata.created,
+        "tasks": len(job.gang.tasks),
+        "submit_key": submit_key,
+        "metadata": to_json(job.metadata, by_alias=True, exclude_none=True).decode(),
+        "spec": to_json(job.spec, by_alias=True, exclude_none=True).decode(),
+        **status_row(job),
+    }
+
+
+def status_row(job: LiveJob) -> dict[str, Any]:
+    """The columns that follow the status."""
+    status = job.status
+    ttl = job.spec.ttl_after_finished
+    return {
+        "state": status.state.value,
+        "reason": status.reason,
+        "queued": status.queued,
+        "started": status.started,
+        "finished": status.finished,
+        "expires": status.finished + ttl if ttl is not None and status.finished is not None else None,
+        "restarts": status.restarts,
+        "status": status.dump().decode(),
+    }

@@ -1,0 +1,77 @@
+"""After a crash: every live job goes on from where it was, none lost, none run twice.
+
+A launch is claimed by making its folder, which succeeds once. So a launch that was ordered but never
+begun is simply ordered again under its old number, and one that was begun is adopted: its journal tells,
+as events, everything that happened while no server was there.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from weft.control import live
+from weft.control.live import KIND, LiveJob
+from weft.model.failures import Code, Failure
+from weft.model.lifecycle import Exited, Fetch, Provision, Stop, Store
+from weft.model.status import Desire, Exit, State, TaskState
+
+if TYPE_CHECKING:
+    from weft.control.control import Control
+
+log = logging.getLogger("weft.control")
+LIVE = [state.value for state in State if not state.idle]
+
+
+def recover(control: Control) -> None:
+    rows = control.store.with_states(KIND, LIVE)
+    for row in rows:
+        job = live.from_row(row)
+        control.track(job)
+        job.metric_offsets = control.store.metric_offsets(job.uid) if job.status.launch else {}
+        if job.status.state not in (State.PENDING, State.QUEUED):
+            control.take(job)
+    for job in list(control.jobs.values()):
+        _resume(control, job)
+        control.guardian.set_timer(job)
+    if rows:
+        log.info("took over %d jobs", len(rows))
+    _sweep(control)
+
+
+def _resume(control: Control, job: LiveJob) -> None:
+    match job.status.state:
+        case State.PENDING | State.QUEUED | State.PREEMPTED:
+            control.enqueue(job)
+        case State.STORING:
+            control.guardian.carry_out(job, Store(), None)
+        case _:
+            _resume_launches(control, job)
+
+
+def _resume_launches(control: Control, job: LiveJob) -> None:
+    guardian = control.guardian
+    deploying = job.status.state in (State.DEPLOYING, State.DOWNLOADING)
+    for launch in sorted({task.launch for task in job.status.tasks if task.state.alive}):
+        if control.backend.adopt(job, launch):
+            continue
+        if deploying and launch == job.status.launch:
+            again = Fetch() if job.status.state is State.DOWNLOADING else Provision()
+            guardian.carry_out(job, again, None)
+            continue
+        lost = Failure(Code.SUPERVISOR_LOST, "its launch left no trace on this machine; its exit code is unknown")
+        for task in job.status.tasks:
+            if task.launch == launch and task.state.alive:
+                guardian.handle(job, Exited(task.name, launch, Exit(failure=lost)))
+    if job.status.desire is not Desire.RUN or job.status.failure is not None or job.status.succeeded:
+        running = tuple(task.name for task in job.status.tasks if task.state is TaskState.RUNNING)
+        guardian.carry_out(job, Stop(running, job.gang.grace), None)
+
+
+def _sweep(control: Control) -> None:
+    """Remove folders whose job was deleted while its files were still being removed."""
+    known = control.store.uids()
+    for uid in control.backend.kept_folders():
+        if uid not in known:
+            control.backend.remove(uid)
+

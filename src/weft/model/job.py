@@ -1,0 +1,279 @@
+"""`TrainingJob`: what a person asks for.
+
+The models are the one definition of the job file: the parser, the JSON Schema for editors, the REST
+documents and (later) the Kubernetes CRD all come from here.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, field_validator, model_validator
+
+from weft.model.quantities import Cpu, Duration, Memory
+from weft.model.resource import API_VERSION, LabelKey, Metadata, Name, Strict, Text
+
+MAX_TASKS = 10_000
+MAX_ROLES = 32
+
+RESERVED_ENV = re.compile(r"^WEFT_")
+
+
+def _env_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError('write text: "true" or "1"')  # noqa: TRY004
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
+EnvValue = Annotated[
+    Text,
+    BeforeValidator(_env_value),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"^[^\x00]*$"}, {"type": "number"}]}),
+]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+RelativePath = Annotated[str, StringConstraints(pattern=r"^(?!/)(?!.*(^|/)\.\.(/|$))[^\x00]+$", max_length=4096)]
+
+
+def _relative(value: Any) -> Any:
+    if isinstance(value, str) and (value.startswith("/") or ".." in value.split("/")):
+        raise ValueError("must be a path inside its folder: no leading '/' and no '..'")
+    return value
+
+
+SafePath = Annotated[
+    str,
+    BeforeValidator(_relative),
+    StringConstraints(pattern=r"^[^\x00]+$", max_length=4096),
+]
+
+
+class Code(Strict):
+    """Where the job's files come from: exactly one of a local folder, a stored package or a git commit."""
+
+    path: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
+    """A folder on the submitting machine; the client packs it and sends `package` in its place."""
+    package: Digest | None = None
+    """A folder packed by content and stored once, by its digest."""
+    git: Annotated[str, StringConstraints(pattern=r"^(https|ssh|git|file)://[^\s\x00]+$", max_length=2048)] | None = None
+    """A git URL; `commit` says which version."""
+    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = None
+    """The commit to check out: a full or abbreviated hash, so that a job means the same thing every day."""
+    subdir: SafePath | None = None
+    """Run in this folder of the code."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Code:
+        given = [n for n in ("path", "package", "git") if getattr(self, n) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of path, package or git (found {', '.join(given) or 'none'})")
+        if self.git and not self.commit:
+            raise ValueError("git needs `commit`: the hash of the version to run")
+        if self.commit and not self.git:
+            raise ValueError("`commit` belongs to `git`")
+        return self
+
+
+class SecretRef(Strict):
+    """One key of a stored secret, as an environment variable. The value never enters the job."""
+
+    name: Name
+    key: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,253}$")]
+    env: EnvName
+
+
+class Resources(Strict):
+    cpu: Cpu | None = None
+    """CPUs of each task (default 1). Whole numbers are exclusive CPUs where the machine has them."""
+    memory: Memory | None = None
+    """Memory limit of each task. Left out: no limit and nothing reserved."""
+    gpu: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """GPUs of each task (default 0)."""
+    gpu_type: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] | None = None
+    """Only GPUs of this type, as `weft nodes` names them."""
+    size: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")] | None = None
+    """A T-shirt size such as `v100-2`: fills cpu, memory, gpu and gpuType where they are left out."""
+
+
+class RestartPolicy(StrEnum):
+    NEVER = "never"
+    ON_FAILURE = "on-failure"
+    ALWAYS = "always"
+    EXIT_CODE = "exit-code"
+
+
+class Restart(Strict):
+    policy: RestartPolicy = RestartPolicy.NEVER
+    """never; on-failure; always (also after success); exit-code (128 and above retry, 1–127 are final)."""
+    max: Annotated[int, Field(ge=0, le=1_000_000)] = 3
+    """Restarts of a task before the job fails."""
+    backoff: Duration = 1.0
+    """Wait before the first restart; doubles each time."""
+    max_backoff: Duration = 300.0
+    """The wait never grows past this."""
+
+
+class Role(Strict):
+    """A group of equal tasks. What is left out here is taken from the job."""
+
+    replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
+    resources: Resources = Resources()
+    command: Annotated[list[Text], Field(min_length=1)] | None = None
+    args: list[Text] | None = None
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    image: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")] | None = None
+    restart: Restart | None = None
+    service: bool | None = None
+    """A role that serves the others (a parameter server): not waited for, stopped when they are done."""
+
+
+class Strategy(StrEnum):
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+class Placement(Strict):
+    strategy: Strategy = Strategy.PACK
+    """pack: as few nodes as possible; spread: as many as possible."""
+    nodes: Literal["any", "one"] = "any"
+    """one: all tasks of the job on the same node."""
+    selector: dict[LabelKey, str] = Field(default_factory=dict)
+    """Only nodes with these labels."""
+
+
+PRIORITY_CLASSES = {"low": -100, "normal": 0, "high": 100, "production": 1000}
+
+
+def _priority(value: Any) -> Any:
+    if isinstance(value, str):
+        if value in PRIORITY_CLASSES:
+            return PRIORITY_CLASSES[value]
+        raise ValueError(f"write a whole number or one of {', '.join(PRIORITY_CLASSES)}")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"write a whole number or one of {', '.join(PRIORITY_CLASSES)}")
+    return value
+
+
+Priority = Annotated[
+    int,
+    BeforeValidator(_priority),
+    Field(ge=-1_000_000, le=1_000_000),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": -1_000_000, "maximum": 1_000_000},
+                {"enum": list(PRIORITY_CLASSES)},
+            ]
+        }
+    ),
+]
+
+
+class MetricSource(StrEnum):
+    LOG = "log"
+    REGEX = "regex"
+    FILE = "file"
+    TENSORBOARD = "tensorboard"
+
+
+class Metric(Strict):
+    """Something to collect besides `weft.log()`, which is always collected."""
+
+    source: MetricSource
+    """log: `name=value` in the task's log; regex: a pattern over it; file: JSON lines; tensorboard: event files."""
+    names: list[Annotated[str, StringConstraints(min_length=1, max_length=253)]] = Field(default_factory=list)
+    """log and tensorboard: only these names (default: all)."""
+    pattern: Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = None
+    """regex: named groups become metrics; the group `step` is the step."""
+    window: Annotated[int, Field(ge=1, le=64)] = 4
+    """regex: how many lines a match may span."""
+    path: SafePath | None = None
+    """file, tensorboard: where, inside LOG_DIR (default: metrics.jsonl; all of LOG_DIR)."""
+    group: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,63}$")] | None = None
+    """A prefix for the names: group `train` makes `train/loss`."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str | None) -> str | None:
+        if value is None:
+            return value
+        try:
+            pattern = re.compile(value)
+        except (re.error, RecursionError, OverflowError) as problem:
+            raise ValueError(f"not a regular expression: {problem}") from None
+        if not pattern.groupindex:
+            raise ValueError("needs named groups: loss=(?P<loss>[0-9.]+)")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_source(self) -> Metric:
+        if (self.source is MetricSource.REGEX) != (self.pattern is not None):
+            raise ValueError("`pattern` belongs to source: regex, which needs one")
+        return self
+
+
+class Results(Strict):
+    include: list[Annotated[str, StringConstraints(min_length=1, max_length=4096)]] = Field(default_factory=lambda: ["**"])
+    """Which files of RESULT_DIR are results, as glob patterns."""
+
+
+class TrainingJobSpec(Strict):
+    type: Name = "command"
+    """The job type: `command`, `parameter-server` (weft jobtypes)."""
+    code: Code | None = None
+    """The files that the tasks run in. Left out: an empty folder."""
+    command: Annotated[list[Text], Field(min_length=1)] | None = None
+    """What every task runs, as a list of arguments; no shell is involved."""
+    args: list[Text] = Field(default_factory=list)
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    secrets: list[SecretRef] = Field(default_factory=list)
+    image: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")] | None = None
+    """A container image; needs podman or docker on the machine."""
+    isolation: Literal["process", "sandbox"] = "process"
+    """sandbox: private /tmp and process ids, read-only system (bubblewrap)."""
+    roles: Annotated[dict[Name, Role], Field(max_length=MAX_ROLES)] = Field(default_factory=dict)
+    """The gang: all tasks of all roles start together or not at all. Left out: one `worker`."""
+    priority: Priority = 0
+    """Higher starts first: a number, or low, normal, high, production."""
+    queue: Name = "default"
+    placement: Placement = Placement()
+    restart: Restart = Restart()
+    """The restart policy of roles that have none of their own."""
+    success: Literal["chief", "all"] = "all"
+    """all: every task must succeed; chief: the first task of the chief (or first) role decides."""
+    deadline: Duration | None = None
+    """The job fails when it has been running for longer."""
+    max_wait: Duration | None = None
+    """The job fails when it has waited for its place for longer."""
+    grace: Duration = 30.0
+    """Between SIGTERM and SIGKILL when the job is halted, cancelled or out of time."""
+    ttl_after_finished: Duration | None = None
+    """The job and its files are deleted this long after its end. Left out: kept."""
+    metrics: Annotated[list[Metric], Field(max_length=64)] = Field(default_factory=list)
+    results: Results = Results()
+
+    @model_validator(mode="after")
+    def _gang(self) -> TrainingJobSpec:
+        total = sum(role.replicas for role in self.roles.values())
+        if total > MAX_TASKS:
+            raise ValueError(f"{total} tasks in all roles, at most {MAX_TASKS}")
+        for where in (self.env, *(role.env for role in self.roles.values())):
+            for name in where:
+                if RESERVED_ENV.match(name):
+                    raise ValueError(f"env {name}: names that begin with WEFT_ are set by Weft")
+        if self.isolation == "sandbox" and (self.image or any(r.image for r in self.roles.values())):
+            raise ValueError("choose one of `image` and `isolation: sandbox`: a container is isolated already")
+        if self.roles and all(role.service for role in self.roles.values()):
+            raise ValueError("every role is a service, so the job could never finish; leave `service` out of one")
+        return self
+
+
+class TrainingJob(Strict):
+    api_version: Literal["weft.dev/v1"] = API_VERSION
+    kind: Literal["TrainingJob"] = "TrainingJob"
+    metadata: Metadata = Metadata()
+    spec: TrainingJobSpec
+    status: dict[str, Any] | None = None
+    """Written by the server; ignored in what is submitted."""

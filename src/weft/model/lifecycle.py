@@ -1,0 +1,528 @@
+"""The one state machine of every job: event in, new status and instructions out, no I/O.
+
+`EDGES` is the whole map of states. `advance` takes a status and an event and gives the next status and
+what must now be done; the guardian writes the one and carries out the other. Every event may arrive
+twice or late (a crash replays them), so a handler that no longer applies changes nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.model.failures import Code, Failure
+from weft.model.gang import Gang, Task
+from weft.model.status import Binding, Desire, Exit, JobStatus, State, Stored, TaskState, TaskStatus
+
+S = State
+
+EDGES: dict[State, frozenset[State]] = {
+    S.PENDING: frozenset({S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}),
+    S.QUEUED: frozenset({S.DEPLOYING, S.FAILED, S.HALTED, S.CANCELLED}),
+    S.DEPLOYING: frozenset(
+        {S.DOWNLOADING, S.PROCESSING, S.RESTARTING, S.STORING, S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}
+    ),
+    S.DOWNLOADING: frozenset({S.PROCESSING, S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}),
+    S.PROCESSING: frozenset({S.STORING, S.RESTARTING, S.PREEMPTED, S.FAILED, S.HALTED, S.CANCELLED}),
+    S.RESTARTING: frozenset({S.DEPLOYING, S.QUEUED, S.STORING, S.FAILED, S.HALTED, S.CANCELLED}),
+    S.PREEMPTED: frozenset({S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}),
+    S.STORING: frozenset({S.COMPLETED, S.FAILED, S.CANCELLED}),
+    S.HALTED: frozenset({S.QUEUED, S.CANCELLED}),
+    S.FAILED: frozenset({S.QUEUED}),
+    S.COMPLETED: frozenset(),
+    S.CANCELLED: frozenset(),
+}
+
+
+# ── events: what happened ────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The job passed validation and belongs to a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The scheduler found a place for the whole gang."""
+
+    bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioned:
+    """The job's folders stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The code (and data) is in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """All tasks of a launch have their process."""
+
+    launch: int
+    pids: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """Provisioning, fetching or launching did not succeed and left nothing behind."""
+
+    launch: int
+    failure: Failure
+    temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """One process has ended."""
+
+    task: str
+    launch: int
+    exit: Exit
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsStored:
+    stored: Stored
+
+
+@dataclass(frozen=True, slots=True)
+class StoringFailed:
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A person wants something of the job."""
+
+    desire: Desire
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """The moment that `next_wake` named has come. `explanation` is why the job still waits, if it does."""
+
+    explanation: str = ""
+
+
+Event = (
+    Admitted | Placed | Provisioned | Fetched | Launched | Undone | Exited | ResultsStored | StoringFailed | Asked | Woke
+)
+
+
+# ── instructions: what to do now ─────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Let the scheduler look for a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dequeue:
+    """The job no longer waits for a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """Make the job's folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Bring code and data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start these tasks together or not at all, under this number."""
+
+    launch: int
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """SIGTERM, then SIGKILL after the grace."""
+
+    tasks: tuple[str, ...]
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The job's place is free again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Keep the results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Nothing more will happen by itself: clean up, and remove the job where that was asked."""
+
+
+Instruction = Enqueue | Dequeue | Provision | Fetch | Launch | Stop | Release | Store | Retire
+
+
+class Refused(Exception):
+    """What was asked does not fit the job's state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    status: JobStatus
+    instructions: tuple[Instruction, ...] = ()
+    cause: str = ""
+    """For the history: what led here, in a few words."""
+
+
+def submitted(gang: Gang) -> JobStatus:
+    return JobStatus(State.PENDING, tuple(TaskStatus(task.name) for task in gang.tasks))
+
+
+def advance(status: JobStatus, event: Event, gang: Gang, now: float) -> Outcome:
+    """The next status and what to do. Pure; an event that no longer applies changes nothing."""
+    outcome = _HANDLERS[type(event)](status, event, gang, now)
+    before, after = status.state, outcome.status.state
+    assert before is after or after in EDGES[before], f"{before} → {after} is not in the table ({event})"
+    return outcome
+
+
+def _unchanged(status: JobStatus) -> Outcome:
+    return Outcome(status)
+
+
+# ── from the queue to running ────────────────────────────────────────────────────────────────────
+
+
+def _admitted(status: JobStatus, event: Admitted, gang: Gang, now: float) -> Outcome:
+    if status.state is not S.PENDING:
+        return _unchanged(status)
+    return _enqueue(status, gang, now, "admitted")
+
+
+def _enqueue(status: JobStatus, gang: Gang, now: float, cause: str) -> Outcome:
+    queued = replace(status, state=S.QUEUED, queued=now, reason=None)
+    return Outcome(queued, (Enqueue(),), cause)
+
+
+def _placed(status: JobStatus, event: Placed, gang: Gang, now: float) -> Outcome:
+    if status.state is not S.QUEUED:
+        return _unchanged(status)
+    launch = status.launch + 1
+    places = {binding.task: binding for binding in event.bindings}
+    tasks = tuple(
+        replace(task, state=TaskState.STARTING, binding=places[task.name], launch=launch, exit=None, finished=None)
+        for task in status.tasks
+    )
+    nodes = sorted({binding.node for binding in event.bindings})
+    deploying = replace(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None)
+    return Outcome(deploying, (Provision(),), f"placed on {_few(nodes)}")
+
+
+def _provisioned(status: JobStatus, event: Provisioned, gang: Gang, now: float) -> Outcome:
+    if status.state is not S.DEPLOYING:
+        return _unchanged(status)
+    if _ending(status):
+        return _settle(_none_started(status), gang, now)
+    if gang.needs_fetch and status.started is None:
+        return Outcome(replace(status, state=S.DOWNLOADING), (Fetch(),), "folders made")
+    return Outcome(status, (_launch(status),))
+
+
+def _fetched(status: JobStatus, event: Fetched, gang: Gang, now: float) -> Outcome:
+    if status.state is not S.DOWNLOADING:
+        return _unchanged(status)
+    if _ending(status):
+        return _settle(_none_started(status), gang, now)
+    return Outcome(status, (_launch(status),))
+
+
+def _launch(status: JobStatus) -> Launch:
+    return Launch(status.launch, tuple(t.name for t in status.tasks if t.launch == status.launch and t.state.alive))
+
+
+def _launched(status: JobStatus, event: Launched, gang: Gang, now: float) -> Outcome:
+    pids = dict(event.pids)
+    if status.state not in (S.DEPLOYING, S.DOWNLOADING) or status.launch != event.launch:
+        return _unchanged(status)
+    tasks = tuple(
+        replace(task, state=TaskState.RUNNING, pid=pids[task.name], started=now, due=None)
+        if task.launch == event.launch and task.state is TaskState.STARTING
+        else task
+        for task in status.tasks
+    )
+    waiting = any(task.state is TaskState.BACKOFF for task in tasks)
+    running = replace(
+        status,
+        state=S.RESTARTING if waiting else S.PROCESSING,
+        tasks=tasks,
+        reason=None,
+        started=now if status.started is None else status.started,
+    )
+    stop = (_stop_all(running, gang),) if _ending(running) else ()
+    return Outcome(running, stop, f"{len(pids)} task{'s' * (len(pids) != 1)} started")
+
+
+def _undone(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome:
+    if status.state not in (S.DEPLOYING, S.DOWNLOADING) or status.launch != event.launch:
+        return _unchanged(status)
+    tasks = tuple(
+        replace(task, state=TaskState.STOPPED, pid=None) if task.launch == event.launch and task.state.alive else task
+        for task in status.tasks
+    )
+    status = replace(status, tasks=tasks)
+    if status.desire is not Desire.RUN:
+        return _settle(status, gang, now)
+    if event.temporary and not status.alive:
+        again = _enqueue(_fresh(status), gang, now, event.failure.message)
+        return replace(again, instructions=(Release(), *again.instructions))
+    return _fail(replace(status, failure=event.failure), gang, now)
+
+
+# ── running ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _exited(status: JobStatus, event: Exited, gang: Gang, now: float) -> Outcome:
+    before = next((task for task in status.tasks if task.name == event.task), None)
+    if before is None or before.launch != event.launch or before.state is not TaskState.RUNNING:
+        return _unchanged(status)
+    task = gang.task(event.task)
+    ended = replace(before, pid=None, finished=now, exit=event.exit)
+    good = event.exit.failure is None and event.exit.code == 0
+
+    if _ending(status):
+        state = TaskState.SUCCEEDED if good else TaskState.STOPPED
+        return _settle(_with(status, replace(ended, state=state)), gang, now)
+    if task.may_restart(before.restarts, good, event.exit.code, event.exit.signal):
+        return _back_off(status, ended, task, event.exit, now)
+    if good:
+        return _check_success(_with(status, replace(ended, state=TaskState.SUCCEEDED)), gang, now)
+    failed = _with(status, replace(ended, state=TaskState.FAILED))
+    return _fail(replace(failed, failure=_blame(event, before)), gang, now)
+
+
+def _back_off(status: JobStatus, ended: TaskStatus, task: Task, exit: Exit, now: float) -> Outcome:
+    due = now + task.backoff(ended.restarts)
+    waiting = replace(ended, state=TaskState.BACKOFF, restarts=ended.restarts + 1, due=due)
+    cause = f"{task.name} {describe(exit)}; restart {waiting.restarts} of at most {task.restart.max}"
+    status = _with(replace(status, restarts=status.restarts + 1, reason=cause), waiting)
+    if status.state is S.PROCESSING:
+        status = replace(status, state=S.RESTARTING)
+    return Outcome(status, (), cause)
+
+
+def _check_success(status: JobStatus, gang: Gang, now: float) -> Outcome:
+    states = {task.name: task.state for task in status.tasks}
+    if gang.chief_decides:
+        done = any(t.chief and states[t.name] is TaskState.SUCCEEDED for t in gang.tasks)
+    else:
+        done = all(states[t.name] is TaskState.SUCCEEDED for t in gang.tasks if not t.service)
+    if not done:
+        return Outcome(status)
+    return _settle(replace(status, succeeded=True), gang, now, stop=True)
+
+
+def _fail(status: JobStatus, gang: Gang, now: float) -> Outcome:
+    return _settle(status, gang, now, stop=True)
+
+
+def _blame(event: Exited, task: TaskStatus) -> Failure:
+    if event.exit.failure is not None:
+        return replace(event.exit.failure, task=event.task)
+    after = f" after {task.restarts} restart{'s' * (task.restarts != 1)}" if task.restarts else ""
+    code = Code.SIGNAL if event.exit.signal is not None else Code.EXIT_CODE
+    return Failure(code, f"{event.task} {describe(event.exit)}{after}", event.task)
+
+
+def _woke(status: JobStatus, event: Woke, gang: Gang, now: float) -> Outcome:
+    if status.state is S.QUEUED and gang.max_wait is not None and status.queued is not None:
+        if now >= status.queued + gang.max_wait:
+            why = f": {event.explanation}" if event.explanation else ""
+            message = f"waited longer than maxWait ({gang.max_wait:g} s) for a place{why}"
+            failed = replace(status, failure=Failure(Code.UNSCHEDULABLE, message))
+            settled = _settle(failed, gang, now)
+            return replace(settled, instructions=(Dequeue(), *settled.instructions))
+        return _unchanged(status)
+    if status.state not in (S.PROCESSING, S.RESTARTING) or _ending(status):
+        return _unchanged(status)
+    if gang.deadline is not None and status.started is not None and now >= status.started + gang.deadline:
+        late = Failure(Code.DEADLINE, f"ran longer than its deadline of {gang.deadline:g} s")
+        return _fail(replace(status, failure=late), gang, now)
+    return _restart_due(status, gang, now)
+
+
+def _restart_due(status: JobStatus, gang: Gang, now: float) -> Outcome:
+    if status.state is not S.RESTARTING:
+        return _unchanged(status)
+    due = {t.name for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None and t.due <= now}
+    if not due:
+        return _unchanged(status)
+    launch = status.launch + 1
+    tasks = tuple(
+        replace(t, state=TaskState.STARTING, launch=launch, due=None, exit=None, finished=None) if t.name in due else t
+        for t in status.tasks
+    )
+    again = replace(status, state=S.DEPLOYING, launch=launch, tasks=tasks)
+    return Outcome(again, (Provision(),), f"restarting {_few(sorted(due))}")
+
+
+# ── the end ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _settle(status: JobStatus, gang: Gang, now: float, *, stop: bool = False) -> Outcome:
+    """Bring the job to its end, once nothing of it runs any more."""
+    if status.alive:
+        return Outcome(status, (_stop_all(status, gang),) if stop else ())
+    tasks = tuple(replace(t, state=TaskState.STOPPED, due=None) if t.state is TaskState.BACKOFF else t for t in status.tasks)
+    status = replace(status, tasks=tasks)
+    match status.desire:
+        case Desire.HALT if not status.succeeded:
+            halted = replace(status, state=S.HALTED, failure=None, reason="halted; checkpoints are kept")
+            return Outcome(halted, (Release(), Retire()), "halted")
+        case Desire.CANCEL | Desire.DELETE:
+            cancelled = replace(status, state=S.CANCELLED, failure=None, reason="cancelled", finished=now)
+            return Outcome(cancelled, (Release(), Retire()), "cancelled")
+        case _:
+            pass
+    if status.succeeded:
+        return Outcome(replace(status, state=S.STORING), (Store(),), "success rule met")
+    assert status.failure is not None
+    failed = replace(status, state=S.FAILED, reason=status.failure.message, finished=now)
+    return Outcome(failed, (Release(), Retire()), status.failure.message)
+
+
+def _stored(status: JobStatus, event: ResultsStored, gang: Gang, now: float) -> Outcome:
+    if status.state is not S.STORING:
+        return _unchanged(status)
+    if status.desire in (Desire.CANCEL, Desire.DELETE):
+        return _settle(replace(status, results=event.stored), gang, now)
+    completed = replace(status, state=S.COMPLETED, results=event.stored, finished=now, reason=None, desire=Desire.RUN)
+    return Outcome(completed, (Release(), Retire()), f"{event.stored.files} result files kept")
+
+
+def _storing_failed(status: JobStatus, event: StoringFailed, gang: Gang, now: float) -> Outcome:
+    if status.state is not S.STORING:
+        return _unchanged(status)
+    return _settle(replace(status, succeeded=False, failure=event.failure, desire=Desire.RUN), gang, now)
+
+
+# ── what a person asks ───────────────────────────────────────────────────────────────────────────
+
+
+def _asked(status: JobStatus, event: Asked, gang: Gang, now: float) -> Outcome:
+    if event.desire is Desire.RUN:
+        return _resume(status, gang, now)
+    if event.desire is Desire.DELETE and status.state.idle:
+        return Outcome(replace(status, desire=Desire.DELETE), (Retire(),), "deleted")
+    if status.state.finished:
+        raise Refused(f"is {status.state} already")
+    if event.desire is Desire.HALT and status.state is S.HALTED:
+        return _unchanged(status)
+    if event.desire is Desire.HALT and status.desire is not Desire.RUN:
+        if status.desire is Desire.HALT:
+            return _unchanged(status)
+        raise Refused("is being cancelled already")
+    if event.desire is Desire.HALT and status.state is S.STORING:
+        raise Refused("is storing its results and will be COMPLETED in a moment")
+    wanted = replace(status, desire=event.desire, reason=f"{event.desire} asked")
+    match status.state:
+        case S.PENDING | S.QUEUED | S.PREEMPTED:
+            settled = _settle(wanted, gang, now)
+            return replace(settled, instructions=(Dequeue(), *settled.instructions))
+        case S.HALTED:
+            return _settle(wanted, gang, now)
+        case S.PROCESSING | S.RESTARTING:
+            return _settle(wanted, gang, now, stop=True)
+        case _:  # DEPLOYING, DOWNLOADING, STORING: what is under way ends first and then sees the wish
+            return Outcome(wanted, (), f"{event.desire} asked")
+
+
+def _resume(status: JobStatus, gang: Gang, now: float) -> Outcome:
+    if status.state not in (S.HALTED, S.FAILED):
+        if status.desire is Desire.HALT:
+            raise Refused("is still being halted; resume it when it is HALTED")
+        raise Refused(f"is {status.state}; only a HALTED or FAILED job can be resumed")
+    return _enqueue(_fresh(status), gang, now, "resumed")
+
+
+def _fresh(status: JobStatus) -> JobStatus:
+    """The same job about to run anew: history and counters of launches stay, the last run's traces go."""
+    tasks = tuple(TaskStatus(task.name, launch=task.launch) for task in status.tasks)
+    return JobStatus(status.state, tasks, launch=status.launch)
+
+
+# ── small parts ──────────────────────────────────────────────────────────────────────────────────
+
+
+def describe(exit: Exit) -> str:
+    """`exited with code 3`, `was killed by SIGKILL`."""
+    if exit.failure is not None:
+        return exit.failure.message
+    if exit.signal is not None:
+        try:
+            name = signal.Signals(exit.signal).name
+        except ValueError:
+            name = f"signal {exit.signal}"
+        return f"was killed by {name}"
+    return f"exited with code {exit.code}"
+
+
+def next_wake(status: JobStatus, gang: Gang) -> float | None:
+    """When the job wants `Woke` next, whatever the time is now; None while it waits for events alone."""
+    if status.state is S.QUEUED and gang.max_wait is not None and status.queued is not None:
+        return status.queued + gang.max_wait
+    if status.state not in (S.PROCESSING, S.RESTARTING) or _ending(status):
+        return None
+    times = [task.due for task in status.tasks if task.due is not None]
+    if gang.deadline is not None and status.started is not None:
+        times.append(status.started + gang.deadline)
+    return min(times, default=None)
+
+
+def _ending(status: JobStatus) -> bool:
+    """The job is on its way to an end; what still runs is being stopped."""
+    return status.desire is not Desire.RUN or status.succeeded or status.failure is not None
+
+
+def _with(status: JobStatus, task: TaskStatus) -> JobStatus:
+    return replace(status, tasks=tuple(task if t.name == task.name else t for t in status.tasks))
+
+
+def _none_started(status: JobStatus) -> JobStatus:
+    tasks = tuple(
+        replace(t, state=TaskState.STOPPED) if t.state is TaskState.STARTING else t for t in status.tasks
+    )
+    return replace(status, tasks=tasks)
+
+
+def _stop_all(status: JobStatus, gang: Gang) -> Stop:
+    return Stop(tuple(task.name for task in status.tasks if task.state is TaskState.RUNNING), gang.grace)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+_HANDLERS: dict[type[Any], Callable[[JobStatus, Any, Gang, float], Outcome]] = {
+    Admitted: _admitted,
+    Placed: _placed,
+    Provisioned: _provisioned,
+    Fetched: _fetched,
+    Launched: _launched,
+    Undone: _undone,
+    Exited: _exited,
+    ResultsStored: _stored,
+    StoringFailed: _storing_failed,
+    Asked: _asked,
+    Woke: _woke,
+}

@@ -1,0 +1,157 @@
+"""Refusals a person can act on: each names the field, the value and what would be right.
+
+Pydantic finds all errors of a document at once; this module turns them into sentences and adds the
+nearest right name to every unknown field.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from weft.model.resource import NAME_HELP, NAME_PATTERN
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with one field."""
+
+    field: str
+    message: str
+    value: str | None = None
+
+    def __str__(self) -> str:
+        shown = f" (got {self.value})" if self.value is not None else ""
+        return f"{self.field}: {self.message}{shown}" if self.field else f"{self.message}{shown}"
+
+
+class Invalid(ValueError):
+    """A document that is refused, with every problem found in it."""
+
+    def __init__(self, what: str, problems: Sequence[Problem]):
+        self.what = what
+        self.problems = list(problems)
+        super().__init__(f"{what} is not valid:\n" + "\n".join(f"  {problem}" for problem in problems))
+
+
+def parse(model: type[M], document: Any, what: str) -> M:
+    """The document as a model, or `Invalid` with all its problems."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise Invalid(what, problems_of(error, model, document)) from None
+
+
+def problems_of(error: ValidationError, model: type[BaseModel], document: Any) -> list[Problem]:
+    return [_problem(detail, model, document) for detail in error.errors(include_url=False, include_context=True)]
+
+
+def _problem(detail: Any, model: type[BaseModel], document: Any) -> Problem:
+    loc: tuple[int | str, ...] = tuple(part for part in detail["loc"] if part != "[key]")
+    field = _path(loc)
+    kind: str = detail["type"]
+    if kind == "extra_forbidden":
+        known = _field_names(model, loc[:-1])
+        near = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.6)
+        folded = [name for name in known if name.lower() == str(loc[-1]).replace("_", "").lower()]
+        guess = (folded or near or [None])[0]
+        hint = f"did you mean {guess}?" if guess else f"the fields here are {', '.join(known)}"
+        return Problem(field, f"unknown field; {hint}")
+    value = None if kind == "missing" else _shown(_lookup(document, detail["loc"]))
+    return Problem(field, _message(kind, detail), value)
+
+
+def _message(kind: str, detail: Any) -> str:
+    context = detail.get("ctx", {})
+    match kind:
+        case "missing":
+            return "is required"
+        case "string_pattern_mismatch" if context["pattern"] == NAME_PATTERN:
+            return f"not a name; use {NAME_HELP}"
+        case "string_pattern_mismatch" if context["pattern"] == r"^[^\x00]*$":
+            return "must not contain a NUL character"
+        case "string_pattern_mismatch":
+            return f"must match {context['pattern']}"
+        case "string_type":
+            return "must be text; put it in quotes"
+        case "list_type":
+            return "must be a list, one '- item' a line or [a, b]"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return "must be a mapping of fields (name: value)"
+        case "bool_type" | "bool_parsing":
+            return "must be true or false"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return "must be a whole number"
+        case "enum" | "literal_error":
+            return f"must be {context['expected']}"
+        case "value_error":
+            return str(context.get("error", detail["msg"]))
+        case _:
+            message: str = detail["msg"]
+            return message[:1].lower() + message[1:]
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _lookup(document: Any, loc: Sequence[int | str]) -> Any:
+    """The value at a place, or the key itself where the key is what is wrong."""
+    if loc and loc[-1] == "[key]":
+        return loc[-2]
+    for part in loc:
+        try:
+            document = document[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return document
+
+
+def _shown(value: Any) -> str | None:
+    """Scalars only, and short: a whole mapping would bury the sentence."""
+    if value is None or isinstance(value, (dict, list)):
+        return None
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _field_names(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
+    """The fields of the model found by following a location down from the root."""
+    here: Any = model
+    for part in loc:
+        if isinstance(here, type) and issubclass(here, BaseModel):
+            fields = {(info.alias or name): info for name, info in here.model_fields.items()}
+            info = fields.get(str(part)) or here.model_fields.get(str(part))
+            if info is None:
+                return []
+            here = _inner(info.annotation)
+        else:
+            here = _inner(here)
+    if isinstance(here, type) and issubclass(here, BaseModel):
+        return [info.alias or name for name, info in here.model_fields.items()]
+    return []
+
+
+def _inner(annotation: Any) -> Any:
+    """The model inside Optional, list, dict or Annotated."""
+    origin = typing.get_origin(annotation)
+    if origin is None:
+        return annotation
+    arguments = typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return _inner(next(a for a in arguments if a is not type(None)))
+    if origin is dict:
+        return _inner(arguments[1])
+    return _inner(arguments[0])

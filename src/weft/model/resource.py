@@ -1,0 +1,54 @@
+"""The form shared by every resource: `apiVersion`, `kind`, `metadata`, `spec`, `status`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+API_VERSION = "weft.dev/v1"
+
+NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+NAME_HELP = "lower-case letters, digits and '-', starting and ending with a letter or digit, at most 63 characters"
+LABEL_KEY_PATTERN = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN)]
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+"""Text that may reach a process: anything but a NUL, which no argument or variable can carry."""
+
+
+class Strict(BaseModel):
+    """The base of all resource parts: camelCase outside, unknown fields refused, immutable."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,  # an input may be a secret; errors are rendered by model.problems
+    )
+
+
+class Metadata(Strict):
+    name: Name | None = None
+    """Unique among the jobs that exist. Left out, Weft makes one from `generateName`."""
+    generate_name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,54})?$")] | None = None
+    """The beginning of a name that Weft completes."""
+    labels: dict[LabelKey, Annotated[str, StringConstraints(max_length=253)]] = Field(default_factory=dict)
+    annotations: dict[LabelKey, Text] = Field(default_factory=dict)
+    owner: Annotated[str, StringConstraints(max_length=253)] | None = None
+    """Who submitted it; set by the server."""
+    uid: str | None = None
+    """Set by the server; names the job's folder."""
+    created: float | None = None
+    """Set by the server: seconds since 1970."""
+
+
+def slug(text: str, fallback: str = "job") -> str:
+    """The nearest valid name to any text (`My Model.py` → `my-model-py`)."""
+    cleaned = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:48].strip("-")
+    return cleaned or fallback

@@ -1,0 +1,156 @@
+"""What is true of a job now: the part of the resource that the server writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import ClassVar
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.alias_generators import to_camel
+
+from weft.model.failures import Failure
+
+OUTSIDE = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
+"""Statuses are written in camelCase, as everything is outside of Python."""
+
+
+class State(StrEnum):
+    PENDING = "PENDING"
+    QUEUED = "QUEUED"
+    DEPLOYING = "DEPLOYING"
+    DOWNLOADING = "DOWNLOADING"
+    PROCESSING = "PROCESSING"
+    STORING = "STORING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    HALTED = "HALTED"
+    CANCELLED = "CANCELLED"
+    PREEMPTED = "PREEMPTED"
+    RESTARTING = "RESTARTING"
+
+    @property
+    def finished(self) -> bool:
+        return self in FINISHED
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs, waits or is reserved: finished, or halted by a person."""
+        return self in FINISHED or self is State.HALTED
+
+
+FINISHED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+
+
+class Desire(StrEnum):
+    """What a person last asked of the job."""
+
+    RUN = "run"
+    HALT = "halt"
+    CANCEL = "cancel"
+    DELETE = "delete"
+
+
+class TaskState(StrEnum):
+    WAITING = "WAITING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    BACKOFF = "BACKOFF"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+
+    @property
+    def alive(self) -> bool:
+        """A process exists or is being made."""
+        return self in (TaskState.STARTING, TaskState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The place of one task: a node, and the very CPUs and GPUs where the node numbers them."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = OUTSIDE
+    task: str
+    node: str
+    cpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended, as its supervisor saw it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = OUTSIDE
+    code: int | None = None
+    signal: int | None = None
+    failure: Failure | None = None
+    peak_memory: int | None = None
+    cpu_seconds: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    __pydantic_config__: ClassVar[ConfigDict] = OUTSIDE
+    name: str
+    state: TaskState = TaskState.WAITING
+    binding: Binding | None = None
+    launch: int = 0
+    """The number of the launch that started it last."""
+    pid: int | None = None
+    restarts: int = 0
+    due: float | None = None
+    """When a task in backoff starts again."""
+    started: float | None = None
+    finished: float | None = None
+    exit: Exit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    __pydantic_config__: ClassVar[ConfigDict] = OUTSIDE
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    __pydantic_config__: ClassVar[ConfigDict] = OUTSIDE
+    state: State
+    tasks: tuple[TaskStatus, ...]
+    desire: Desire = Desire.RUN
+    reason: str | None = None
+    """A sentence on the current state, where there is something to say."""
+    failure: Failure | None = None
+    succeeded: bool = False
+    """The success rule is met; what still runs is being stopped."""
+    launch: int = 0
+    queued: float | None = None
+    started: float | None = None
+    finished: float | None = None
+    restarts: int = 0
+    results: Stored | None = None
+    log_tail: tuple[str, ...] = field(default=())
+    """The last lines of the log of the task that failed."""
+
+    def task(self, name: str) -> TaskStatus:
+        return next(task for task in self.tasks if task.name == name)
+
+    @property
+    def alive(self) -> tuple[TaskStatus, ...]:
+        return tuple(task for task in self.tasks if task.state.alive)
+
+    def dump(self) -> bytes:
+        """As JSON, without what is unknown."""
+        return _adapter().dump_json(self, by_alias=True, exclude_none=True)
+
+    @staticmethod
+    def load(document: str | bytes) -> JobStatus:
+        return _adapter().validate_json(document)
+
+
+@cache
+def _adapter() -> TypeAdapter[JobStatus]:
+    return TypeAdapter(JobStatus)

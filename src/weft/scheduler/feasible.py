@@ -1,0 +1,94 @@
+"""Where a gang fits: pack or spread, on one node or any, whole or not at all."""
+
+from __future__ import annotations
+
+from weft.model.gang import Gang, Task
+from weft.model.job import Strategy
+from weft.model.status import Binding
+from weft.scheduler.cluster import Cluster, NodeRoom
+
+
+def place(cluster: Cluster, gang: Gang) -> tuple[Binding, ...] | None:
+    """Reserve room for the whole gang and say where; None, and nothing reserved, if it does not fit."""
+    rooms = [room for room in cluster.rooms.values() if room.matches(gang.selector)]
+    mark = cluster.mark()
+    if gang.one_node:
+        bindings = _on_one_node(cluster, gang, rooms)
+    elif gang.strategy is Strategy.SPREAD:
+        bindings = _spread(cluster, gang, rooms)
+    else:
+        bindings = _pack(cluster, gang, rooms)
+    if bindings is None:
+        cluster.revert(mark)
+        return None
+    return tuple(sorted(bindings, key=lambda binding: _rank(gang, binding.task)))
+
+
+def _rank(gang: Gang, task: str) -> int:
+    return next(t.rank for t in gang.tasks if t.name == task)
+
+
+def _largest_first(gang: Gang) -> list[Task]:
+    return sorted(gang.tasks, key=lambda t: (-t.request.gpu, -t.request.cpu, -t.request.memory, t.rank))
+
+
+def _fullest_first(room: NodeRoom) -> tuple[int, int, int, str]:
+    return (len(room.gpus), room.cpu, room.memory, room.node.name)
+
+
+def _on_one_node(cluster: Cluster, gang: Gang, rooms: list[NodeRoom]) -> list[Binding] | None:
+    for room in sorted(rooms, key=_fullest_first):
+        mark = cluster.mark()
+        bindings = _fill(cluster, _largest_first(gang), room)
+        if len(bindings) == len(gang.tasks):
+            return bindings
+        cluster.revert(mark)
+    return None
+
+
+def _pack(cluster: Cluster, gang: Gang, rooms: list[NodeRoom]) -> list[Binding] | None:
+    """Greedy: the node that takes the most of what is left, the fullest such node first."""
+    left = _largest_first(gang)
+    if len(left) == 1:
+        fitting = [room for room in rooms if room.fits(left[0].request)]
+        if not fitting:
+            return None
+        best = min(fitting, key=_fullest_first)
+        return [cluster.reserve(left[0].name, best.node.name, left[0].request)]
+    bindings: list[Binding] = []
+    while left:
+        best, most = None, 0
+        for room in sorted(rooms, key=_fullest_first):
+            mark = cluster.mark()
+            count = len(_fill(cluster, left, room))
+            cluster.revert(mark)
+            if count > most:
+                best, most = room, count
+        if best is None:
+            return None
+        placed = _fill(cluster, left, best)
+        bindings += placed
+        done = {binding.task for binding in placed}
+        left = [task for task in left if task.name not in done]
+    return bindings
+
+
+def _spread(cluster: Cluster, gang: Gang, rooms: list[NodeRoom]) -> list[Binding] | None:
+    """Each task to the node with the fewest of this job's, then the emptiest."""
+    own = dict.fromkeys((room.node.name for room in rooms), 0)
+    bindings = []
+    for task in _largest_first(gang):
+        fitting = [room for room in rooms if room.fits(task.request)]
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda r: (own[r.node.name], -len(r.gpus), -r.cpu, -r.memory, r.node.name))
+        own[best.node.name] += 1
+        bindings.append(cluster.reserve(task.name, best.node.name, task.request))
+    return bindings
+
+
+def _fill(cluster: Cluster, tasks: list[Task], room: NodeRoom) -> list[Binding]:
+    """As many of these tasks as the node takes."""
+    return [
+        cluster.reserve(task.name, room.node.name, task.request) for task in tasks if room.fits(task.request)
+    ]

@@ -1,0 +1,161 @@
+"""`python -m weft.server`: one server on one WEFT_HOME."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import getpass
+import ipaddress
+import logging
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from weft.backends.local.machine import Shape
+from weft.model.quantities import parse_cpu, parse_memory
+from weft.server.home import Home, HomeError
+from weft.store.database import StoreError
+
+log = logging.getLogger("weft.server")
+
+
+def main() -> int:
+    arguments = _arguments()
+    os.umask(0o077)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for chatty in ("alembic", "uvicorn"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    home = Home(arguments.home)
+    try:
+        if arguments.restore is not None:
+            from weft.server.backup import restore
+
+            print(restore(arguments.restore, home))
+            return 0
+        home.hold()
+        shape = Shape(arguments.nodes, arguments.cpu, arguments.memory, arguments.gpus, arguments.gpu_type)
+        listener = _listen(arguments.host, arguments.port, home)
+        _run(home, shape, listener)
+    except (HomeError, StoreError) as problem:
+        print(f"weft: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(home: Home, shape: Shape, listener: socket.socket) -> None:
+    try:
+        import uvloop
+
+        uvloop.run(_serve(home, shape, listener))
+    except ImportError:
+        asyncio.run(_serve(home, shape, listener))
+
+
+async def _serve(home: Home, shape: Shape, listener: socket.socket) -> None:
+    import uvicorn
+
+    from weft.backends.local.backend import LocalBackend
+    from weft.control.control import Control
+    from weft.server import app, openapi
+    from weft.server.cluster import ClusterOperations, server_facts
+    from weft.server.jobs import JobOperations
+    from weft.server.packages import Packages
+    from weft.server.secrets import Secrets
+    from weft.store.store import Store
+
+    secrets = Secrets(home.path / "secrets")
+    store = Store(home.database)
+    backend = LocalBackend(home.path, shape, secrets.value)
+    control = Control(store, backend)
+    await control.start()
+    host, port = listener.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    facts = server_facts(address, home.path, backend.name, time.time())
+    cluster = ClusterOperations(control, Packages(home.path / "packages"), secrets, home.path, facts)
+    operations = [*JobOperations(control, getpass.getuser()).table(), *cluster.table()]
+    cluster.document = lambda: openapi.document(operations)
+    config = uvicorn.Config(
+        app.build(operations, home.token()),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    gc.collect()
+    gc.freeze()
+    home.announce(facts)
+    log.info("weft %s at %s, data in %s", facts["version"], address, home.path)
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        await control.close()
+        store.close()
+        log.info("stopped; running tasks go on")
+
+
+def _listen(host: str, port: int | None, home: Home) -> socket.socket:
+    """A socket on loopback: the port asked for, else the last one, else any."""
+    try:
+        loopback = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        raise HomeError(f"--host {host} is no address; use 127.0.0.1 or ::1") from None
+    if not loopback.is_loopback:
+        raise HomeError(f"--host {host}: the server listens on loopback only (127.0.0.1 or ::1); reach it over ssh -L")
+    family = socket.AF_INET6 if loopback.version == 6 else socket.AF_INET
+    wishes = [port] if port is not None else [home.last_port(), 0]
+    for wish in wishes:
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((str(loopback), wish))
+        except OSError as problem:
+            listener.close()
+            if wish == wishes[-1]:
+                raise HomeError(f"cannot listen on {loopback}:{wish}: {problem.strerror}; choose another --port") from None
+            continue
+        listener.listen(2048)
+        return listener
+    raise AssertionError("unreachable")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m weft.server", description="Run one Weft server.")
+    default = Path(os.environ.get("WEFT_HOME") or "~/.weft")
+    parser.add_argument("--home", type=Path, default=default, help="where all its data is (WEFT_HOME, ~/.weft)")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=None)
+    parser.add_argument("--nodes", type=_count, default=1, help="carve the machine into virtual nodes")
+    parser.add_argument("--cpu", type=_quantity(parse_cpu), default=None, help="CPUs in all, in place of the real ones")
+    parser.add_argument("--memory", type=_quantity(parse_memory), default=None, help="memory in all")
+    parser.add_argument("--gpus", type=int, default=None, help="virtual GPUs in all, in place of real ones")
+    parser.add_argument("--gpu-type", default=None)
+    parser.add_argument("--restore", type=Path, default=None, help="fill an empty home from a backup, and end")
+    return parser.parse_args()
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 10_000:
+        raise argparse.ArgumentTypeError("must be between 1 and 10000")
+    return number
+
+
+def _quantity(parse: object) -> object:
+    def convert(text: str) -> int:
+        try:
+            return parse(text)  # type: ignore[operator,no-any-return]
+        except ValueError as problem:
+            raise argparse.ArgumentTypeError(f"{text!r}: {problem}") from None
+
+    return convert
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The application: routes from the operations, the token check, and errors as problems."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Sequence
+from hashlib import sha256
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from weft.control.control import NameTaken, NotFound
+from weft.model.lifecycle import Refused
+from weft.model.problems import Invalid
+from weft.server.operations import Operation
+from weft.server.problems import ApiProblem, invalid
+from weft.store.database import StoreError, StoreFull
+
+log = logging.getLogger("weft.server")
+
+
+def build(operations: Sequence[Operation], token: str) -> ASGIApp:
+    """One route a path; fixed paths before those with a name in them."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, {})[operation.method] = operation
+    routes = [Route(path, Endpoint(by_path[path])) for path in sorted(by_path, key=lambda path: path.count("{"))]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_problem})
+    return TokenCheck(app, token, {operation.path for operation in operations if operation.public})
+
+
+class Endpoint:
+    """What can be done at one path, by method."""
+
+    def __init__(self, methods: dict[str, Operation]):
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await self._answer(request)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        operation = self._methods.get(request.method)
+        if operation is None:
+            allowed = ", ".join(sorted(self._methods))
+            detail = f"{request.method} is not possible here; {allowed} is"
+            return ApiProblem(405, "Method not allowed", detail, headers={"Allow": allowed}).response()
+        try:
+            return await operation.handler(request, operation.query(request))
+        except Exception as problem:
+            return as_problem(problem, request).response()
+
+
+def as_problem(problem: Exception, request: Request) -> ApiProblem:
+    """What a person is told of any failure."""
+    match problem:
+        case ApiProblem():
+            return problem
+        case Invalid():
+            return invalid(problem)
+        case NotFound():
+            near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
+            return ApiProblem(404, "No such job", f"{problem}{near}", next_step="weft ls")
+        case NameTaken():
+            return ApiProblem(
+                409, "Name taken", str(problem), next_step=f"choose another name, or: weft delete {problem.name}"
+            )
+        case Refused():
+            return ApiProblem(409, "Not now", str(problem), next_step="weft show JOB")
+        case StoreFull():
+            return ApiProblem(
+                507, "Disk full", f"{problem}; nothing was changed", next_step="free some space and try again"
+            )
+        case StoreError():
+            return ApiProblem(507, "Cannot store", str(problem), next_step="weft status")
+        case ClientDisconnect():
+            return ApiProblem(400, "Gone", "the client went away")
+        case _:
+            log.exception("%s %s", request.method, request.url.path, exc_info=problem)
+            return ApiProblem(
+                500, "Internal error", f"{type(problem).__name__}: {problem}", next_step="see server.log (weft status)"
+            )
+
+
+async def _http_problem(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    titles = {404: "Not found", 405: "Method not allowed"}
+    detail = f"there is nothing at {request.url.path}" if problem.status_code == 404 else str(problem.detail)
+    return ApiProblem(
+        problem.status_code, titles.get(problem.status_code, "Error"), detail, next_step="see /openapi.json"
+    ).response()
+
+
+class TokenCheck:
+    """Every request but the public ones carries the token; compared in constant time."""
+
+    def __init__(self, app: ASGIApp, token: str, public: set[str]):
+        self._app = app
+        self._digest = sha256(token.encode()).digest()
+        self._public = public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in self._public or self._granted(scope):
+            await self._app(scope, receive, send)
+            return
+        refusal = ApiProblem(
+            401,
+            "Token needed",
+            "send the server's token: Authorization: Bearer <token> (it is in WEFT_HOME/token)",
+            next_step="weft status",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+        await refusal.response()(scope, receive, send)
+
+    def _granted(self, scope: Scope) -> bool:
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                scheme, _, token = value.partition(b" ")
+                return scheme.lower() == b"bearer" and hmac.compare_digest(
+                    sha256(token.strip()).digest(), self._digest
+                )
+        return False

@@ -1,0 +1,77 @@
+"""Backup and restore: the database as of one moment, code packages, secrets, and on request all files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from starlette.background import BackgroundTask
+from starlette.responses import StreamingResponse
+
+from weft.server.archives import tar_blocks
+from weft.server.home import Home, HomeError
+from weft.server.problems import ApiProblem
+from weft.store.database import StoreError, StoreFull, check_integrity, copy_database
+
+PARTS = ("packages", "secrets")
+
+
+async def backup_stream(home: Path, database: Path, with_files: bool) -> StreamingResponse:
+    folder = Path(tempfile.mkdtemp(prefix="backup-", dir=home))
+    copy = folder / "weft.db"
+    try:
+        await asyncio.to_thread(copy_database, database, copy)
+    except (OSError, StoreFull) as problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ApiProblem(507, "Disk full", f"cannot make a copy: {problem}") from None
+    files = [(str(copy), "weft.db"), *_files(home, (*PARTS, "jobs") if with_files else PARTS)]
+    return StreamingResponse(
+        tar_blocks(files),
+        media_type="application/x-tar",
+        headers={"Content-Disposition": 'attachment; filename="weft-backup.tar"'},
+        background=BackgroundTask(shutil.rmtree, folder, ignore_errors=True),
+    )
+
+
+def _files(home: Path, parts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for part in parts:
+        for base, _, names in os.walk(home / part):
+            for name in sorted(names):
+                path = Path(base) / name
+                if path.is_file() and not path.is_symlink():
+                    yield str(path), str(path.relative_to(home))
+
+
+def restore(archive: Path, home: Home) -> str:
+    """Put a backup into a home that has no data yet. Whole or not at all; returns what was done."""
+    home.hold()
+    if home.database.exists():
+        raise HomeError(
+            f"{home.path} already has data; move it away first, or restore into another folder with WEFT_HOME=DIR"
+        )
+    fresh = home.path / "restore.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(mode=0o700)
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(fresh, filter="data")
+        if not (fresh / "weft.db").is_file():
+            raise HomeError(f"{archive} is no backup of Weft: it has no weft.db")
+        check_integrity(fresh / "weft.db")
+        for entry in sorted(fresh.iterdir(), key=lambda path: path.name == "weft.db"):  # the database last
+            target = home.path / entry.name
+            if target.is_dir():
+                target.rmdir()
+            entry.replace(target)
+    except (tarfile.TarError, OSError, StoreError, EOFError) as problem:
+        raise HomeError(f"cannot restore {archive}: {problem}") from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    for secret in (home.path / "secrets").glob("*.json"):
+        secret.chmod(0o600)
+    return f"restored {archive} into {home.path}; start it with: weft up"

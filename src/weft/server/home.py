@@ -1,0 +1,84 @@
+"""WEFT_HOME: one server's data, its lock and its token."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class HomeError(Exception):
+    """The folder cannot be used; the message says why and what to do."""
+
+
+class Home:
+    """Held by one server at a time. All of it is readable by its owner alone."""
+
+    def __init__(self, path: Path):
+        self.path = path.expanduser().absolute()
+        self._lock: TextIO | None = None
+
+    @property
+    def database(self) -> Path:
+        return self.path / "weft.db"
+
+    def hold(self) -> None:
+        """Make the folder and take its lock, or say who has it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name in ("jobs", "packages", "secrets"):
+                (self.path / name).mkdir(exist_ok=True, mode=0o700)
+            lock = (self.path / "server.lock").open("a+")
+        except OSError as problem:
+            raise HomeError(
+                f"cannot use {self.path}: {problem.strerror or problem}; check its owner and permissions, "
+                "or set WEFT_HOME to another folder"
+            ) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            pid = lock.read().strip() or "unknown"
+            raise HomeError(
+                f"another server (pid {pid}) uses {self.path}; stop it with `weft down`, or set WEFT_HOME to another folder"
+            ) from None
+        try:
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+        except OSError as problem:
+            raise HomeError(f"cannot write in {self.path}: {problem.strerror}; free some space and start again") from None
+        self._lock = lock
+
+    def token(self) -> str:
+        """The server's token, made once, readable by its owner alone."""
+        path = self.path / "token"
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            path.chmod(0o600)
+            text = path.read_text().strip()
+            if not text:
+                raise HomeError(f"{path} is empty; delete it and start again") from None
+            return text
+        token = secrets.token_urlsafe(32)
+        with os.fdopen(fd, "w") as file:
+            file.write(token + "\n")
+        return token
+
+    def announce(self, facts: dict[str, Any]) -> None:
+        """Write server.json, in one rename."""
+        temporary = self.path / "server.json.new"
+        temporary.write_text(json.dumps(facts, indent=2) + "\n")
+        temporary.replace(self.path / "server.json")
+
+    def last_port(self) -> int:
+        """The port of the server before, so that addresses stay; 0 if there was none."""
+        try:
+            address = json.loads((self.path / "server.json").read_text())["address"]
+            return int(address.rpartition(":")[2])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0

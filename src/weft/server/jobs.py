@@ -1,0 +1,439 @@
+"""The operations on jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft.control import live, results
+from weft.control.control import Control
+from weft.control.live import KIND, LiveJob
+from weft.model.job import TrainingJob
+from weft.model.problems import Invalid, Problem, parse
+from weft.model.resource import LABEL_KEY_PATTERN, NAME_PATTERN
+from weft.model.status import Desire, State
+from weft.server.archives import tar_stream
+from weft.server.logs import LogFollower, read_logs
+from weft.server.operations import Answer, Operation, Param, Query
+from weft.server.problems import ApiProblem
+from weft.server.streams import Message, stream
+
+BODY_LIMIT = 8 << 20
+METRICS_POLL = 0.25
+JOB = {"$ref": "#/components/schemas/TrainingJob"}
+ITEMS = {
+    "type": "object",
+    "required": ["items"],
+    "properties": {"items": {"type": "array", "items": {"type": "object"}}},
+}
+NAME = {"name": NAME_PATTERN}
+STATES = "|".join(State)
+FOLLOW = Param("follow", "boolean", "Go on as a stream of events (text/event-stream).", False)
+
+
+class JobOperations:
+    def __init__(self, control: Control, owner: str):
+        self._control = control
+        self._owner = owner
+
+    def table(self) -> list[Operation]:
+        ok = Answer("The job", JOB)
+        asked = {200: ok}
+        return [
+            Operation(
+                "POST",
+                "/v1/jobs",
+                "Submit a job",
+                self.submit_job,
+                {201: Answer("Kept; it waits for its place", JOB), 200: Answer("A dry run, or this key was seen", JOB)},
+                params=(Param("dryRun", "boolean", "Only check, and answer with every default filled in.", False),),
+                headers=(
+                    Param("Idempotency-Key", "string", "Submitting twice with one key submits once.", pattern=r"^[!-~]{1,255}$"),
+                ),
+                body=JOB,
+                problems=(409, 413, 507),
+            ),
+            Operation(
+                "GET",
+                "/v1/jobs",
+                "List jobs, newest first",
+                self.list_jobs,
+                {200: Answer("A page of jobs", ITEMS)},
+                params=(
+                    Param("state", "string", "Only these states, separated by commas.", pattern=rf"^({STATES})(,({STATES}))*$"),
+                    Param("label", "string", "Only jobs with this label: key=value.", pattern=r"^[^=]+=.*$"),
+                    Param("limit", "integer", "At most so many.", 100, 1, 100_000),
+                    Param("before", "string", "Go on after a page: its `next`."),
+                    Param("view", "string", "full resources, or a summary of each.", "full", pattern="^(full|summary)$"),
+                ),
+            ),
+            Operation(
+                "GET", "/v1/jobs/{name}", "One job", self.get_job, asked, problems=(404,), path_patterns=NAME
+            ),
+            Operation(
+                "DELETE",
+                "/v1/jobs/{name}",
+                "Delete a job and its files; a running one is stopped first",
+                self.delete_job,
+                {204: Answer("Gone"), 202: Answer("Being stopped; then it goes", JOB)},
+                problems=(404, 409, 507),
+                path_patterns=NAME,
+            ),
+            *(
+                Operation(
+                    "POST",
+                    f"/v1/jobs/{{name}}/{verb}",
+                    summary,
+                    handler,
+                    asked,
+                    problems=(404, 409, 507),
+                    path_patterns=NAME,
+                )
+                for verb, summary, handler in (
+                    ("halt", "Stop a job, keeping its checkpoints", self.halt_job),
+                    ("resume", "Let a halted or failed job run again", self.resume_job),
+                    ("cancel", "End a job", self.cancel_job),
+                )
+            ),
+            Operation(
+                "GET",
+                "/v1/jobs/{name}/events",
+                "What happened to a job",
+                self.job_events,
+                {200: Answer("Its history", ITEMS)},
+                params=(Param("after", "integer", "Only later ones.", 0), FOLLOW),
+                problems=(404,),
+                path_patterns=NAME,
+            ),
+            Operation(
+                "GET",
+                "/v1/jobs/{name}/logs",
+                "What its tasks printed, merged by time",
+                self.job_logs,
+                {200: Answer("Lines", ITEMS)},
+                params=(
+                    Param("task", "string", "Only this task."),
+                    Param("offset", "integer", "Begin at this byte of a task's log.", 0),
+                    Param("limit", "integer", "About so many bytes of each task.", 1 << 20, 1, 64 << 20),
+                    Param("tail", "integer", "Only the last lines.", None, 0, 1_000_000),
+                    FOLLOW,
+                ),
+                problems=(404,),
+                path_patterns=NAME,
+            ),
+            Operation(
+                "GET",
+                "/v1/jobs/{name}/metrics",
+                "What it measured",
+                self.job_metrics,
+                {200: Answer("Points", ITEMS)},
+                params=(
+                    Param("name", "string", "Only these metrics, separated by commas."),
+                    Param("after", "integer", "Go on after a point: its `next`.", 0),
+                    Param("limit", "integer", "At most so many.", 10_000, 1, 1_000_000),
+                    FOLLOW,
+                ),
+                problems=(404,),
+                path_patterns=NAME,
+            ),
+            Operation(
+                "GET",
+                "/v1/jobs/{name}/explain",
+                "Why it is in the state it is in",
+                self.explain_job,
+                {200: Answer("The explanation", {"type": "object", "required": ["state", "reason"]})},
+                problems=(404,),
+                path_patterns=NAME,
+            ),
+            Operation(
+                "GET",
+                "/v1/jobs/{name}/results",
+                "Its result files",
+                self.job_results,
+                {200: Answer("Files", ITEMS)},
+                problems=(404,),
+                path_patterns=NAME,
+            ),
+            Operation(
+                "GET",
+                "/v1/jobs/{name}/results.tar",
+                "All result files",
+                self.job_results_tar,
+                {200: Answer("A tar archive", {"type": "string"}, "application/x-tar")},
+                problems=(404,),
+                path_patterns=NAME,
+            ),
+            Operation(
+                "GET",
+                "/v1/events",
+                "Everything that happens",
+                self.all_events,
+                {200: Answer("Events", ITEMS)},
+                params=(
+                    Param("after", "integer", "Only later ones.", 0),
+                    Param("limit", "integer", "At most so many.", 1000, 1, 100_000),
+                    FOLLOW,
+                ),
+            ),
+        ]
+
+    # ── submitting ──
+
+    async def submit_job(self, request: Request, query: Query) -> Response:
+        job = await _read_job(request)
+        if query["dryRun"]:
+            prepared = self._control.prepare(job, self._owner)
+            return _json(to_json(prepared, by_alias=True, exclude_none=True))
+        key = request.headers.get("idempotency-key")
+        if key is not None and not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
+            raise ApiProblem(422, "Not valid", "Idempotency-Key must be 1 to 255 printable ASCII characters")
+        entry, new = await self._control.submit(job, self._owner, key)
+        return _json(live.document(entry), 201 if new else 200)
+
+    # ── reading ──
+
+    async def list_jobs(self, request: Request, query: Query) -> Response:
+        summary = query["view"] == "summary"
+        states = query["state"].split(",") if query["state"] else ()
+        before = _cursor(query["before"]) if query["before"] else None
+        limit: int = query["limit"]
+        label = _label(query["label"]) if query["label"] else None
+        store = self._control.store
+        if label is None:
+            rows = store.page(KIND, states=states, limit=limit, before=before, summary=summary)
+        else:
+            rows = await asyncio.to_thread(self._with_label, label, states, limit, before)
+        total = sum(n for state, n in store.counts(KIND).items() if not states or state in states)
+        last = rows[-1] if len(rows) == limit else None
+        more = to_json(_mark(last.created, last.uid) if last is not None else None)
+        if summary:
+            items = to_json([_summary(row) for row in rows])
+        else:
+            items = b"[" + b",".join(live.stored_document(row) for row in rows) + b"]"
+        return _json(b"".join((b'{"items":', items, b',"total":', str(total).encode(), b',"next":', more, b"}")))
+
+    def _with_label(
+        self, label: tuple[str, str], states: Any, limit: int, before: tuple[float, str] | None
+    ) -> list[Any]:
+        found: list[Any] = []
+        while len(found) < limit:
+            rows = self._control.store.page(KIND, states=states, limit=1000, before=before)
+            key, value = label
+            found += [row for row in rows if json.loads(row.metadata).get("labels", {}).get(key) == value]
+            if len(rows) < 1000:
+                break
+            before = (rows[-1].created, rows[-1].uid)
+        return found[:limit]
+
+    async def get_job(self, request: Request, query: Query) -> Response:
+        return _json(live.document(self._find(request)))
+
+    def _find(self, request: Request) -> LiveJob:
+        return self._control.find(request.path_params["name"])
+
+    # ── asking ──
+
+    async def halt_job(self, request: Request, query: Query) -> Response:
+        return await self._ask(request, Desire.HALT)
+
+    async def resume_job(self, request: Request, query: Query) -> Response:
+        return await self._ask(request, Desire.RUN)
+
+    async def cancel_job(self, request: Request, query: Query) -> Response:
+        return await self._ask(request, Desire.CANCEL)
+
+    async def _ask(self, request: Request, desire: Desire) -> Response:
+        job = await self._control.ask(request.path_params["name"], desire, self._owner)
+        return _json(live.document(job))
+
+    async def delete_job(self, request: Request, query: Query) -> Response:
+        job = self._find(request)
+        if await self._control.remove(job.name, self._owner):
+            return Response(status_code=204)
+        return _json(live.document(job), 202)
+
+    # ── events ──
+
+    async def job_events(self, request: Request, query: Query) -> Response:
+        job = self._find(request)
+        if query["follow"]:
+            return stream(self._events(query["after"], job.uid))
+        return _json(to_json({"items": [e.dump() for e in self._control.store.events(uid=job.uid, after=query["after"])]}))
+
+    async def all_events(self, request: Request, query: Query) -> Response:
+        if query["follow"]:
+            return stream(self._events(query["after"], None))
+        found = self._control.store.events(after=query["after"], limit=query["limit"])
+        return _json(to_json({"items": [event.dump() for event in found]}))
+
+    async def _events(self, after: int, uid: str | None) -> AsyncIterator[Message]:
+        """First what is stored, then what is committed from now on; a job's stream ends with the job."""
+        store = self._control.store
+        wake = asyncio.Event()
+        unwatch = store.watch(lambda event: wake.set() if uid in (None, event.uid) else None)
+        try:
+            while True:
+                wake.clear()
+                found = store.events(uid=uid, after=after)
+                for event in found:
+                    yield Message("event", event.dump(), str(event.seq))
+                    after = event.seq
+                if found:
+                    continue
+                if uid is not None and uid not in self._control.jobs:
+                    yield Message("end", {})
+                    return
+                await wake.wait()
+        finally:
+            unwatch()
+
+    # ── logs, metrics, results ──
+
+    async def job_logs(self, request: Request, query: Query) -> Response:
+        job = self._find(request)
+        tasks = [task.name for task in job.gang.tasks]
+        if query["task"] is not None:
+            if query["task"] not in tasks:
+                raise ApiProblem(
+                    404, "No such task", f"job {job.name} has no task {query['task']}; it has {', '.join(tasks[:10])}"
+                )
+            tasks = [query["task"]]
+        control = self._control
+        logs = {task: control.backend.log(job.uid, task) for task in tasks}
+        idle = job.uid not in control.jobs
+        if query["follow"]:
+            follower = LogFollower(logs, query["offset"], query["tail"], lambda: job.uid not in control.jobs)
+            return stream(follower.messages())
+        lines, after = await asyncio.to_thread(
+            read_logs, logs, query["offset"], query["limit"], query["tail"], idle
+        )
+        return _json(to_json({"items": lines, "next": after}))
+
+    async def job_metrics(self, request: Request, query: Query) -> Response:
+        job = self._find(request)
+        names = query["name"].split(",") if query["name"] else ()
+        if query["follow"]:
+            return stream(self._metrics(job.uid, names, query["after"]))
+        points = await asyncio.to_thread(
+            self._control.store.metrics, job.uid, names=names, after=query["after"], limit=query["limit"]
+        )
+        return _json(to_json({"items": points, "next": points[-1]["id"] if points else query["after"]}))
+
+    async def _metrics(self, uid: str, names: Any, after: int) -> AsyncIterator[Message]:
+        store = self._control.store
+        while True:
+            idle = uid not in self._control.jobs
+            points = store.metrics(uid, names=names, after=after, limit=5000)
+            if points:
+                after = points[-1]["id"]
+                yield Message("points", {"items": points}, str(after))
+                continue
+            if idle:
+                yield Message("end", {})
+                return
+            await asyncio.sleep(METRICS_POLL)
+
+    async def explain_job(self, request: Request, query: Query) -> Response:
+        job = self._find(request)
+        status = job.status
+        found: dict[str, Any] = {"state": status.state, "reason": status.reason or _plain_reason(job)}
+        if status.failure is not None:
+            found["failure"] = {"code": status.failure.code, "message": status.failure.message}
+        if status.state is State.QUEUED:
+            explanation = self._control.explain(job)
+            waiting = self._control.waiting()
+            position = next((i for i, w in enumerate(waiting) if w.uid == job.uid), 0)
+            found |= {
+                "reason": explanation.reason,
+                "details": explanation.details,
+                "possible": explanation.ever,
+                "position": position + 1,
+                "ahead": [w.name for w in waiting[:position]][:20],
+                "waited": self._control.clock() - (status.queued or 0),
+            }
+        return _json(to_json(found))
+
+    async def job_results(self, request: Request, query: Query) -> Response:
+        job = self._find(request)
+        folder = self._control.backend.result_folder(job.uid)
+        found = await asyncio.to_thread(results.listing, folder, job.spec.results.include)
+        return _json(to_json({"items": found, "bytes": sum(item.size for item in found)}))
+
+    async def job_results_tar(self, request: Request, query: Query) -> Response:
+        job = self._find(request)
+        folder = self._control.backend.result_folder(job.uid)
+        found = await asyncio.to_thread(results.listing, folder, job.spec.results.include)
+        return tar_stream([(f"{folder}/{item.path}", item.path) for item in found], f"{job.name}-results.tar")
+
+
+def _json(body: bytes, status: int = 200) -> Response:
+    return Response(body, status, media_type="application/json")
+
+
+async def read_body(request: Request, limit: int = BODY_LIMIT) -> Any:
+    """The body as JSON; refused when it is too large or no JSON."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise ApiProblem(413, "Too large", f"a request body holds at most {limit >> 20} MiB")
+    try:
+        return from_json(bytes(body), allow_inf_nan=False)
+    except ValueError as problem:
+        raise ApiProblem(400, "Not JSON", f"the body is not JSON: {problem}") from None
+
+
+async def _read_job(request: Request) -> TrainingJob:
+    document = await read_body(request)
+    if not isinstance(document, dict):
+        raise Invalid("the job", [Problem("", "must be a mapping with apiVersion, kind, metadata and spec")])
+    name = document.get("metadata", {}).get("name") if isinstance(document.get("metadata"), dict) else None
+    document.pop("status", None)
+    return parse(TrainingJob, document, f"job {name}" if isinstance(name, str) else "the job")
+
+
+def _summary(row: Any) -> dict[str, Any]:
+    return {name: value for name, value in row._mapping.items() if value is not None}
+
+
+def _mark(created: float, uid: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([created, uid]).encode()).decode()
+
+
+def _cursor(text: str) -> tuple[float, str]:
+    try:
+        created, uid = json.loads(base64.urlsafe_b64decode(text.encode()))
+        return float(created), str(uid)
+    except (ValueError, TypeError):
+        problem = Problem("query.before", "is not the `next` of an earlier page")
+        raise ApiProblem(422, "Not valid", str(problem), problems=[problem]) from None
+
+
+def _label(text: str) -> tuple[str, str]:
+    import re
+
+    key, _, value = text.partition("=")
+    if not re.match(LABEL_KEY_PATTERN, key):
+        problem = Problem("query.label", "must be key=value")
+        raise ApiProblem(422, "Not valid", str(problem), problems=[problem])
+    return key, value
+
+
+def _plain_reason(job: LiveJob) -> str:
+    running = sum(task.state.alive for task in job.status.tasks)
+    match job.status.state:
+        case State.PROCESSING:
+            return f"{running} of {len(job.status.tasks)} tasks are running"
+        case State.COMPLETED:
+            return "all went well"
+        case state:
+            return f"is {state.value.lower()}"
+
+

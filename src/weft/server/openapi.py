@@ -1,0 +1,88 @@
+"""The OpenAPI document, from the table of operations and the resource models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from weft.model.job import TrainingJob
+from weft.server.operations import Operation
+from weft.server.problems import PROBLEM_SCHEMA
+from weft.version import __version__
+
+REFUSALS = {
+    400: "The request cannot be read",
+    401: "The token is missing or wrong",
+    404: "There is no such thing",
+    409: "It does not fit the present state",
+    413: "The body is too large",
+    422: "Something in the request is not valid",
+    507: "There is no room on the disk",
+}
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    job_schema = TrainingJob.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas = job_schema.pop("$defs", {})
+    schemas["TrainingJob"] = job_schema
+    schemas["Problem"] = PROBLEM_SCHEMA
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Weft",
+            "version": __version__,
+            "description": "Training jobs on one machine or on Kubernetes. Errors are RFC 9457 problems.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    parameters = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "pattern": pattern},
+        }
+        for name, pattern in operation.path_patterns.items()
+    ]
+    for place, params in (("query", operation.params), ("header", operation.headers)):
+        parameters += [
+            {"name": p.name, "in": place, "required": False, "description": p.description, "schema": p.schema()}
+            for p in params
+        ]
+    responses: dict[str, Any] = {}
+    for status, answer in operation.answers.items():
+        responses[str(status)] = {"description": answer.description}
+        if answer.schema is not None:
+            responses[str(status)]["content"] = {answer.media: {"schema": answer.schema}}
+    refusals = set(operation.problems) | (set() if operation.public else {401}) | {400, 422}
+    for status in sorted(refusals):
+        responses[str(status)] = {
+            "description": REFUSALS[status],
+            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+    described: dict[str, Any] = {
+        "summary": operation.summary,
+        "operationId": operation.handler.__name__,
+        "parameters": parameters,
+        "responses": responses,
+    }
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": True,
+            "content": {operation.body_media: {"schema": operation.body}},
+        }
+    if operation.public:
+        described["security"] = []
+    return described

@@ -1,0 +1,170 @@
+"""The store as the rest of Weft sees it: write and wait, read, watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Row, Select, func, select
+
+from weft.store.changes import Change, Happened
+from weft.store.database import open_database
+from weft.store.schema import events, metric_offsets, metrics, resources
+from weft.store.writer import Write, Writer
+
+SUMMARY = tuple(
+    resources.c[name]
+    for name in (
+        "uid", "name", "state", "type", "owner", "queue", "priority", "created", "queued", "started", "finished",
+        "tasks", "restarts", "reason",
+    )
+)  # fmt: skip
+
+Watcher = Callable[[Happened], None]
+
+
+class Store:
+    """Must be opened inside the event loop that will use it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._engine = open_database(path)
+        self._writer = Writer(self._engine, self._committed)
+        self._watchers: set[Watcher] = set()
+        with self._engine.connect() as connection:
+            self._seq = int(connection.scalar(select(func.max(events.c.seq))) or 0)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._engine.dispose()
+
+    @property
+    def full(self) -> bool:
+        """The last write found no room."""
+        return self._writer.full
+
+    # ── writing ──
+
+    def write(self, changes: Iterable[Change], *, refusable: bool = False) -> asyncio.Future[None]:
+        """One transaction. Await the result to know that it is on disk.
+
+        A refusable write fails with StoreFull when there is no room; any other is tried until it fits.
+        """
+        numbered: list[Change] = []
+        for change in changes:
+            if isinstance(change, Happened):
+                self._seq += 1
+                numbered.append(replace(change, seq=self._seq))
+            else:
+                numbered.append(change)
+        return self._writer.put(numbered, refusable)
+
+    def _committed(self, batch: Sequence[Write]) -> None:
+        if not self._watchers:
+            return
+        for write in batch:
+            for change in write.changes:
+                if isinstance(change, Happened):
+                    for watcher in tuple(self._watchers):
+                        watcher(change)
+
+    # ── watching ──
+
+    def watch(self, watcher: Watcher) -> Callable[[], None]:
+        """Call `watcher` with every event once it is on disk; returns how to stop."""
+        self._watchers.add(watcher)
+        return lambda: self._watchers.discard(watcher)
+
+    @property
+    def last_seq(self) -> int:
+        return self._seq
+
+    # ── reading ──
+
+    def _rows(self, query: Select[Any]) -> list[Row[Any]]:
+        with self._engine.connect() as connection:
+            return list(connection.execute(query))
+
+    def resource(self, kind: str, name: str) -> Row[Any] | None:
+        found = self._rows(select(resources).where(resources.c.kind == kind, resources.c.name == name))
+        return found[0] if found else None
+
+    def by_submit_key(self, kind: str, key: str) -> Row[Any] | None:
+        found = self._rows(select(resources).where(resources.c.kind == kind, resources.c.submit_key == key))
+        return found[0] if found else None
+
+    def with_states(self, kind: str, states: Sequence[str]) -> list[Row[Any]]:
+        query = select(resources).where(resources.c.kind == kind, resources.c.state.in_(states))
+        return self._rows(query.order_by(resources.c.created, resources.c.uid))
+
+    def expired(self, now: float) -> list[Row[Any]]:
+        return self._rows(select(resources.c.uid, resources.c.kind, resources.c.name).where(resources.c.expires <= now))
+
+    def next_expiry(self) -> float | None:
+        rows = self._rows(select(func.min(resources.c.expires)))
+        value = rows[0][0]
+        return float(value) if value is not None else None
+
+    def uids(self) -> set[str]:
+        return {row.uid for row in self._rows(select(resources.c.uid))}
+
+    def page(
+        self,
+        kind: str,
+        *,
+        states: Sequence[str] = (),
+        limit: int = 100,
+        before: tuple[float, str] | None = None,
+        summary: bool = False,
+    ) -> list[Row[Any]]:
+        """Newest first, beginning after the place that `before` marks."""
+        query = select(*SUMMARY) if summary else select(resources)
+        query = query.where(resources.c.kind == kind)
+        if states:
+            query = query.where(resources.c.state.in_(states))
+        if before is not None:
+            created, uid = before
+            older = (resources.c.created < created) | ((resources.c.created == created) & (resources.c.uid < uid))
+            query = query.where(older)
+        return self._rows(query.order_by(resources.c.created.desc(), resources.c.uid.desc()).limit(limit))
+
+    def counts(self, kind: str) -> dict[str, int]:
+        query = select(resources.c.state, func.count()).where(resources.c.kind == kind).group_by(resources.c.state)
+        return {state: count for state, count in self._rows(query)}
+
+    def names(self, kind: str, limit: int = 2000) -> list[str]:
+        query = select(resources.c.name).where(resources.c.kind == kind)
+        return [row.name for row in self._rows(query.order_by(resources.c.created.desc()).limit(limit))]
+
+    def events(self, *, uid: str | None = None, after: int = 0, limit: int = 1000) -> list[Happened]:
+        query = select(events).where(events.c.seq > after)
+        if uid is not None:
+            query = query.where(events.c.uid == uid)
+        return [Happened(**row._mapping) for row in self._rows(query.order_by(events.c.seq).limit(limit))]
+
+    def metrics(
+        self, uid: str, *, names: Sequence[str] = (), after: int = 0, limit: int = 10_000
+    ) -> list[dict[str, Any]]:
+        query = select(metrics).where(metrics.c.uid == uid, metrics.c.id > after)
+        if names:
+            query = query.where(metrics.c.name.in_(names))
+        return [
+            {
+                "id": row.id,
+                "task": row.task,
+                "name": row.name,
+                "step": row.step,
+                "time": row.time,
+                "value": row.value if row.special is None else row.special,
+            }
+            for row in self._rows(query.order_by(metrics.c.id).limit(limit))
+        ]
+
+    def metric_offsets(self, uid: str) -> dict[str, int]:
+        query = select(metric_offsets.c.task, metric_offsets.c.offset).where(metric_offsets.c.uid == uid)
+        return {task: offset for task, offset in self._rows(query)}
+
+

@@ -1,0 +1,212 @@
+"""The one writer: a thread that takes everything queued and commits it together.
+
+A commit costs one fsync however many callers wait for it, so throughput rises with load while each
+caller still hears only of what is on disk. When there is no room, callers who can be refused are
+(`StoreFull`), and what the system itself must remember is tried again until it fits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, bindparam, delete, insert, update
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import IntegrityError
+
+from weft.store.changes import Change, Create, Delete, Happened, Measured, Update
+from weft.store.database import StoreError, StoreFull, is_full
+from weft.store.schema import events, metric_offsets, metrics, resources
+
+RETRY_SECONDS = 0.5
+MOST_AT_ONCE = 2000
+log = logging.getLogger("weft.store")
+
+_INSERT = insert(resources)
+_EVENT = insert(events)
+_METRIC = insert(metrics)
+_OFFSET = sqlite_insert(metric_offsets).on_conflict_do_update(
+    index_elements=["uid", "task"], set_={"offset": bindparam("offset")}
+)
+
+
+@dataclass(slots=True)
+class Write:
+    changes: Sequence[Change]
+    refusable: bool
+    done: asyncio.Future[None]
+
+
+class Conflict(Exception):
+    """Another resource has this name or submit key."""
+
+
+class Writer:
+    def __init__(self, engine: Engine, committed: Callable[[Sequence[Write]], None]):
+        self._engine = engine
+        self._committed = committed
+        self._queue: list[Write] = []
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._loop = asyncio.get_running_loop()
+        self._updates: dict[tuple[str, ...], Any] = {}
+        self.full = False
+        self._thread = threading.Thread(target=self._run, name="weft-store", daemon=True)
+        self._thread.start()
+
+    def put(self, changes: Sequence[Change], refusable: bool) -> asyncio.Future[None]:
+        """Queue a transaction; the future is done when it is on disk."""
+        write = Write(changes, refusable, self._loop.create_future())
+        with self._wake:
+            self._queue.append(write)
+            self._wake.notify()
+        return write.done
+
+    def close(self) -> None:
+        """Write what is queued, then end."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        with self._engine.connect() as connection:
+            while True:
+                with self._wake:
+                    while not self._queue and not self._stopping:
+                        self._wake.wait()
+                    if not self._queue:
+                        return
+                    batch, self._queue = self._queue[:MOST_AT_ONCE], self._queue[MOST_AT_ONCE:]
+                self._commit(connection, batch)
+
+    def _commit(self, connection: Connection, batch: list[Write]) -> None:
+        try:
+            with connection.begin():
+                self._apply(connection, [change for write in batch for change in write.changes])
+        except IntegrityError as problem:
+            self._one_by_one(connection, batch, problem)
+        except Exception as problem:
+            self._refuse_or_retry(batch, problem)
+        else:
+            self.full = False
+            self._tell(batch, None)
+
+    def _one_by_one(self, connection: Connection, batch: list[Write], problem: IntegrityError) -> None:
+        """One write of the batch clashes with what is there: only that one fails."""
+        if len(batch) == 1:
+            self._tell(batch, Conflict(str(problem.orig)))
+            return
+        for write in batch:
+            self._commit(connection, [write])
+
+    def _refuse_or_retry(self, batch: list[Write], problem: Exception) -> None:
+        full = is_full(problem)
+        if not self.full:
+            log.error("cannot write to the database: %s", getattr(problem, "orig", problem))
+        self.full = full
+        reason = StoreFull("no room on the disk") if full else StoreError(f"the database refused a write: {problem}")
+        self._tell([write for write in batch if write.refusable], reason)
+        must = [write for write in batch if not write.refusable]
+        if must and self._stopping:
+            self._tell(must, reason)
+        elif must:
+            with self._wake:
+                self._queue[:0] = must
+            time.sleep(RETRY_SECONDS)
+
+    def _tell(self, batch: Sequence[Write], problem: Exception | None) -> None:
+        if batch:
+            try:
+                self._loop.call_soon_threadsafe(self._finish, batch, problem)
+            except RuntimeError:
+                return  # the loop is closed: nobody is left to tell
+
+    def _finish(self, batch: Sequence[Write], problem: Exception | None) -> None:
+        if problem is None:
+            self._committed(batch)
+        for write in batch:
+            if write.done.cancelled():
+                continue
+            if problem is None:
+                write.done.set_result(None)
+            else:
+                write.done.set_exception(problem)
+                write.done.exception()  # whoever does not wait has been logged already
+
+    # ── statements: as few as possible for the whole batch ──
+
+    def _apply(self, connection: Connection, changes: list[Change]) -> None:
+        """In order, as far as order can be seen: a deletion frees its name for what comes after it."""
+        start = 0
+        for index, change in enumerate(changes):
+            if isinstance(change, Delete):
+                self._apply_together(connection, changes[start:index])
+                for table in (resources, events, metrics, metric_offsets):
+                    connection.execute(delete(table).where(table.c.uid == change.uid))
+                start = index + 1
+        self._apply_together(connection, changes[start:])
+
+    def _apply_together(self, connection: Connection, changes: list[Change]) -> None:
+        created: dict[str, dict[str, Any]] = {}
+        updated: dict[str, dict[str, Any]] = {}
+        happened: list[dict[str, Any]] = []
+        points: list[dict[str, Any]] = []
+        offsets: dict[tuple[str, str], int] = {}
+        for change in changes:
+            match change:
+                case Happened():
+                    happened.append({name: getattr(change, name) for name in change.__slots__})
+                case Update(uid, row):
+                    if uid in created:
+                        created[uid].update(row)
+                    else:
+                        updated.setdefault(uid, {}).update(row)
+                case Create(row):
+                    created[row["uid"]] = dict(row)
+                case Measured():
+                    points += (_point(change.uid, point) for point in change.points)
+                    offsets[change.uid, change.task] = change.offset
+        if created:
+            connection.execute(_INSERT, list(created.values()))
+        if updated:
+            self._update(connection, updated)
+        if points:
+            connection.execute(_METRIC, points)
+        if offsets:
+            rows = [{"uid": uid, "task": task, "offset": offset} for (uid, task), offset in offsets.items()]
+            connection.execute(_OFFSET, rows)
+        if happened:
+            connection.execute(_EVENT, happened)
+
+    def _update(self, connection: Connection, updated: dict[str, dict[str, Any]]) -> None:
+        by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for uid, row in updated.items():
+            by_columns.setdefault(tuple(sorted(row)), []).append({**row, "the_uid": uid})
+        for columns, rows in by_columns.items():
+            statement = self._updates.get(columns)
+            if statement is None:
+                values = {column: bindparam(column) for column in columns}
+                statement = update(resources).where(resources.c.uid == bindparam("the_uid")).values(values)
+                self._updates[columns] = statement
+            connection.execute(statement, rows)
+
+
+def _point(uid: str, point: Any) -> dict[str, Any]:
+    """SQLite keeps no NaN and JSON no infinity: both are written as words."""
+    finite = math.isfinite(point.value)
+    return {
+        "uid": uid,
+        "task": point.task,
+        "name": point.name,
+        "step": point.step,
+        "time": point.time,
+        "value": point.value if finite else None,
+        "special": None if finite else str(point.value),
+    }

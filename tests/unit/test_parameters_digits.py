@@ -1,0 +1,88 @@
+"""The digits example, run as Weft runs it: four processes and their environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("sklearn")
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "digits"
+TASKS = [("ps", 0), ("worker", 0), ("worker", 1), ("worker", 2)]
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+def start(folder: Path, updates: int) -> dict[str, subprocess.Popen[str]]:
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(len(TASKS))]
+    shared = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "WEFT_JOB": "digits",
+        "WEFT_JOB_UID": "0123",
+        "WEFT_LAUNCH": "1",
+        "WEFT_WORLD_SIZE": "4",
+        "WEFT_HOSTS": json.dumps({"ps": addresses[:1], "worker": addresses[1:]}),
+        "OMP_NUM_THREADS": "1",
+        "UPDATES": str(updates),
+        "RESULT_DIR": str(folder),
+        "CHECKPOINT_DIR": str(folder / "checkpoints"),
+    }
+    processes = {}
+    for rank, (role, index) in enumerate(TASKS):
+        name = f"{role}-{index}"
+        own = {
+            "WEFT_TASK": name,
+            "WEFT_ROLE": role,
+            "WEFT_INDEX": str(index),
+            "WEFT_RANK": str(rank),
+            "WEFT_METRICS_FILE": str(folder / f"{name}.jsonl"),
+        }
+        processes[name] = subprocess.Popen(
+            [sys.executable, "train.py"],
+            cwd=EXAMPLE,
+            env={**shared, **own},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    return processes
+
+
+def test_three_workers_and_a_server_learn_digits(tmp_path: Path) -> None:
+    processes = start(tmp_path, updates=3000)
+    try:
+        said = {name: process.communicate(timeout=100)[0] for name, process in processes.items()}
+    finally:
+        for process in processes.values():
+            process.kill()
+    assert {name: process.returncode for name, process in processes.items()} == dict.fromkeys(processes, 0), (
+        said
+    )
+
+    result = json.loads((tmp_path / "metrics.json").read_text())
+    assert result["accuracy"] >= 0.9
+    assert f"accuracy {result['accuracy']:.3f}\n" in said["worker-0"]
+    with np.load(tmp_path / "model.npz") as model:
+        assert model["w2"].shape == (64, 10)
+    with np.load(tmp_path / "checkpoints" / "ps-0.npz") as checkpoint:
+        assert json.loads(checkpoint["weft"].tobytes())["version"] >= 3000
+    for worker in ("worker-0", "worker-1", "worker-2"):
+        points = [json.loads(line) for line in (tmp_path / f"{worker}.jsonl").read_text().splitlines()]
+        losses = [point["values"]["loss"] for point in points if "loss" in point["values"]]
+        assert losses[-1] < losses[0]
+        assert all(0 < point["step"] <= result["updates"] + 3 for point in points)
