@@ -93,5 +93,5 @@ def test_a_refusal_names_the_file_and_every_problem() -> None:
     ]
     error = ApiError(422, {"title": "Not valid", "detail": "…", "problems": problems}, "/v1/jobs")
     text = str(refused(Document({}, "job.yaml", Path()), error))
-    assert text.startswith("job.yaml: \n  spec.cpus: unknown field; did you mean cpu?\n")
+    assert text.startswith("job.yaml:\n  spec.cpus: unknown field; did you mean cpu?\n")
     assert text.endswith('spec.deadline: write a duration (got "x")')

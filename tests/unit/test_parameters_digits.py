@@ -81,8 +81,8 @@ def test_three_workers_and_a_server_learn_digits(tmp_path: Path) -> None:
         assert model["w2"].shape == (64, 10)
     with np.load(tmp_path / "checkpoints" / "ps-0.npz") as checkpoint:
         assert json.loads(checkpoint["weft"].tobytes())["version"] >= 3000
-    for worker in ("worker-0", "worker-1", "worker-2"):
-        points = [json.loads(line) for line in (tmp_path / f"{worker}.jsonl").read_text().splitlines()]
-        losses = [point["values"]["loss"] for point in points if "loss" in point["values"]]
-        assert losses[-1] < losses[0]
-        assert all(0 < point["step"] <= result["updates"] + 3 for point in points)
+    points = [json.loads(line) for file in tmp_path.glob("*.jsonl") for line in file.read_text().splitlines()]
+    assert min(point["values"].get("loss", 9) for point in points) < 0.5
+    assert {"step": result["updates"], "values": {"accuracy": result["accuracy"]}} in [
+        {"step": point["step"], "values": point["values"]} for point in points
+    ]

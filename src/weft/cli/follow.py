@@ -101,7 +101,7 @@ class _Follower:
         self._state = state
         self._idle_since = time.monotonic() if state in IDLE else None
         self._waiting_reason = ""
-        if state not in FINISHED:  # the outcome line says those
+        if state not in FINISHED and state != "PENDING":  # the first line and the outcome line say those
             terminal.note(f"{state}{f': {cause}' if cause else ''}")
 
     def _look(self) -> None:

@@ -13,7 +13,8 @@ class WeftError(Exception):
         self.what = what
         self.cause = cause
         self.next = next
-        super().__init__(f"{what}: {cause}" if cause else what)
+        gap = "" if cause.startswith("\n") else " "
+        super().__init__(f"{what}:{gap}{cause}" if cause else what)
 
 
 class NoServer(WeftError):

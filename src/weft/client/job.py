@@ -94,7 +94,7 @@ class Job:
         status = self.status
         failure = status.get("failure") or {}
         sentence = failure.get("message") or status.get("reason") or "no reason was given"
-        return JobFailed(self.name, state, sentence, status.get("log_tail") or status.get("logTail") or ())
+        return JobFailed(self.name, state, sentence, status.get("logTail") or ())
 
     def logs(
         self, follow: bool = False, *, task: str | None = None, tail: int | None = None

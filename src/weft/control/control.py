@@ -118,14 +118,14 @@ class Control:
 
     async def submit(self, job: TrainingJob, owner: str, key: str | None = None) -> tuple[LiveJob, bool]:
         """Keep a job and let it wait for its place. True if it is new, False if the key was seen before."""
-        if key is not None and (known := self.store.by_submit_key(KIND, key)) is not None:
-            return self.jobs.get(known.uid) or live.from_row(known), False
         prepared = self.prepare(job, owner)
         now = self.clock()
         metadata = prepared.metadata.model_copy(update={"uid": _new_uid(now), "created": now})
         prepared = prepared.model_copy(update={"metadata": metadata})
         entry = live.live_job(prepared, submitted(live.gang_of(prepared.spec)))
         if entry.name in self._names:
+            if key is not None and (known := await self._submitted_before(key)) is not None:
+                return known, False
             raise NameTaken(entry.name)
         pending = Happened(now, entry.uid, entry.name, "state", "submitted", owner, State.PENDING.value)
         outcome = advance(entry.status, Admitted(), entry.gang, now)
@@ -138,8 +138,8 @@ class Control:
             await self.store.write([Create(live.creation_row(entry, key)), pending, queued], refusable=True)
         except Conflict:
             self._names.pop(entry.name, None)
-            if key is not None and (known := self.store.by_submit_key(KIND, key)) is not None:
-                return self.jobs.get(known.uid) or live.from_row(known), False
+            if key is not None and (known := await self._submitted_before(key)) is not None:
+                return known, False
             raise NameTaken(entry.name) from None
         except BaseException:
             self._names.pop(entry.name, None)
@@ -148,6 +148,12 @@ class Control:
         self.enqueue(entry)
         self.guardian.set_timer(entry)
         return entry, True
+
+    async def _submitted_before(self, key: str) -> LiveJob | None:
+        """The job that this key made. The empty write waits for whatever is still being committed."""
+        await self.store.write(())
+        row = self.store.by_submit_key(KIND, key)
+        return None if row is None else self.jobs.get(row.uid) or live.from_row(row)
 
     def track(self, job: LiveJob) -> None:
         self.jobs[job.uid] = job

@@ -24,6 +24,8 @@ class LiveJob(Assignment):
     """The room it holds in the cluster."""
     timer: asyncio.TimerHandle | None = None
     metric_offsets: dict[str, int] = field(default_factory=dict)
+    written: tuple[bytes, bytes] = (b"", b"")
+    """Metadata and spec as JSON: they never change, so they are written out once."""
 
     @property
     def priority(self) -> int:
@@ -34,7 +36,11 @@ def live_job(job: TrainingJob, status: JobStatus) -> LiveJob:
     metadata = job.metadata
     assert metadata.uid is not None
     assert metadata.name is not None
-    return LiveJob(metadata.uid, metadata.name, job.spec, gang_of(job.spec), status, metadata)
+    written = (
+        to_json(metadata, by_alias=True, exclude_none=True),
+        to_json(job.spec, by_alias=True, exclude_none=True),
+    )
+    return LiveJob(metadata.uid, metadata.name, job.spec, gang_of(job.spec), status, metadata, written=written)
 
 
 def from_row(row: Any) -> LiveJob:
@@ -46,16 +52,13 @@ def from_row(row: Any) -> LiveJob:
         gang=gang_of(spec),
         status=JobStatus.load(row.status),
         metadata=Metadata.model_validate_json(row.metadata),
+        written=(row.metadata.encode(), row.spec.encode()),
     )
 
 
 def document(job: LiveJob) -> bytes:
     """The resource as JSON."""
-    return _document(
-        to_json(job.metadata, by_alias=True, exclude_none=True),
-        to_json(job.spec, by_alias=True, exclude_none=True),
-        job.status.dump(),
-    )
+    return _document(*job.written, job.status.dump())
 
 
 def stored_document(row: Any) -> bytes:
@@ -79,8 +82,8 @@ def creation_row(job: LiveJob, submit_key: str | None) -> dict[str, Any]:
         "created": job.metadata.created,
         "tasks": len(job.gang.tasks),
         "submit_key": submit_key,
-        "metadata": to_json(job.metadata, by_alias=True, exclude_none=True).decode(),
-        "spec": to_json(job.spec, by_alias=True, exclude_none=True).decode(),
+        "metadata": job.written[0].decode(),
+        "spec": job.written[1].decode(),
         **status_row(job),
     }
 

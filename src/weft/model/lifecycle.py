@@ -383,8 +383,9 @@ def _settle(status: JobStatus, gang: Gang, now: float, *, stop: bool = False) ->
     """Bring the job to its end, once nothing of it runs any more."""
     if status.alive:
         return Outcome(status, (_stop_all(status, gang),) if stop else ())
-    tasks = tuple(replace(t, state=TaskState.STOPPED, due=None) if t.state is TaskState.BACKOFF else t for t in status.tasks)
-    status = replace(status, tasks=tasks)
+    if any(task.state is TaskState.BACKOFF for task in status.tasks):
+        tasks = (replace(t, state=TaskState.STOPPED, due=None) if t.state is TaskState.BACKOFF else t for t in status.tasks)
+        status = replace(status, tasks=tuple(tasks))
     match status.desire:
         case Desire.HALT if not status.succeeded:
             halted = replace(status, state=S.HALTED, failure=None, reason="halted; checkpoints are kept")

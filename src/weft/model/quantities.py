@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -114,6 +115,7 @@ def parse_duration(value: Any) -> float:
     return float(total.quantize(Decimal("0.001")))
 
 
+@lru_cache(maxsize=4096)
 def format_duration(seconds: float) -> str:
     """`5400` → `1h30m`; parses back to the same number of milliseconds."""
     left = Decimal(str(seconds)).quantize(Decimal("0.001"))

@@ -33,6 +33,16 @@ def main(argv: list[str]) -> None:
         keep(result)
 
 
+def report(problem: BaseException) -> None:
+    """Print the traceback from the user's first line on: what led there is Weft's and Python's."""
+    import traceback
+
+    trace = whole = problem.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, "<frozen ")):
+        trace = trace.tb_next
+    traceback.print_exception(type(problem), problem, trace or whole)
+
+
 def load(path: str) -> object:
     """The file as a module, by its dotted name where it is part of a package below the working folder."""
     parts = os.path.normpath(path).removesuffix(".py").split(os.sep)
@@ -75,4 +85,8 @@ def keep(result: object) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except Exception as problem:
+        report(problem)
+        sys.exit(1)

@@ -78,11 +78,12 @@ class TaskLog:
         self.keep = keep
         self.dropped = 0
         self._starts = sorted(int(n[4:]) for n in os.listdir(folder) if n.startswith("log.") and n[4:].isdigit())
-        start = self._starts[-1] if self._starts else 0
         self._fd = -1
         self._index = -1
         self._indexed = 0.0
-        self._open(start)
+        self._start = self.offset = 0
+        if self._starts:
+            self._open(self._starts[-1])
 
     def _open(self, start: int) -> None:
         path = f"{self.folder}/log.{start:015d}"
@@ -102,7 +103,7 @@ class TaskLog:
         """Append; what a full disk refuses is dropped and counted, the task never suffers for it."""
         view = memoryview(data)
         try:
-            if self.offset - self._start >= self.segment:
+            if self._fd < 0 or self.offset - self._start >= self.segment:
                 self._open(self.offset)
             if now - self._indexed >= INDEX_INTERVAL:
                 os.write(self._index, b"%d %.3f\n" % (self.offset, now))
@@ -147,6 +148,7 @@ class TaskProcess:
         self.refilled = 0.0
         self.notes: list[str] = list(spec.get("notes", ()))
         self._made: list[str] = []
+        self._command = ""
 
     def prepare(self) -> None:
         """Everything that can fail before the process exists."""
@@ -155,7 +157,7 @@ class TaskProcess:
             raise CannotStart("CANNOT_START", f"{self.name}: its folder {spec['cwd']} is missing", self.name)
         self._find_command(spec["argv"][0])
         try:
-            os.makedirs(spec["tmp"], exist_ok=True)
+            _make_folders([spec["tmp"]])
             self._made.append(spec["tmp"])
             self.log = TaskLog(spec["dir"], spec["log"]["segment"], spec["log"]["keep"])
             self._make_cgroups()
@@ -172,10 +174,14 @@ class TaskProcess:
                 raise CannotStart("COMMAND_NOT_FOUND", f"{self.name}: no such command: {command}", self.name)
             if not os.access(found, os.X_OK):
                 raise CannotStart("COMMAND_NOT_FOUND", f"{self.name}: {command} is not executable (chmod +x)", self.name)
-        elif shutil.which(command, path=where) is None:
-            raise CannotStart(
-                "COMMAND_NOT_FOUND", f"{self.name}: no command {command!r} in PATH ({where})", self.name
-            )
+            self._command = found
+            return
+        for folder in where.split(":"):
+            found = f"{folder or '.'}/{command}"
+            if os.access(found, os.X_OK) and not os.path.isdir(found):
+                self._command = found
+                return
+        raise CannotStart("COMMAND_NOT_FOUND", f"{self.name}: no command {command!r} in PATH ({where})", self.name)
 
     def _make_cgroups(self) -> None:
         groups = self.spec.get("cgroups") or {}
@@ -209,24 +215,27 @@ class TaskProcess:
             everything = os.sched_getaffinity(0)
             os.sched_setaffinity(0, spec["cpus"])
         try:
-            process = subprocess.Popen(  # noqa: S603
+            os.chdir(spec["cwd"])  # inherited, as the CPUs are: a supervisor has no other thread to confuse
+            self.pid = os.posix_spawn(
+                "/bin/sh" if joins else self._command,
                 argv,
-                cwd=spec["cwd"],
-                env=spec["env"],
-                stdin=devnull,
-                stdout=write_end,
-                stderr=write_end,
-                start_new_session=True,
-                umask=0o022,
+                spec["env"],
+                file_actions=(
+                    (os.POSIX_SPAWN_DUP2, devnull, 0),
+                    (os.POSIX_SPAWN_DUP2, write_end, 1),
+                    (os.POSIX_SPAWN_DUP2, write_end, 2),
+                ),
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ),
             )
         except (OSError, ValueError) as problem:
             raise CannotStart("CANNOT_START", f"{self.name}: {argv[0]}: {problem}", self.name) from None
         finally:
             os.close(write_end)
+            os.chdir("/")
             if spec["cpus"]:
                 os.sched_setaffinity(0, everything)
-        self.pid = process.pid
-        process.returncode = 0  # reaped by wait4 below, for its resource use; Popen must not look
         self.pidfd = os.pidfd_open(self.pid)
 
     def pump(self, now: float) -> bool:
@@ -330,10 +339,13 @@ class TaskProcess:
         if self.log is not None:
             self.log.close()
         for path in reversed(self._made):
-            if path == self.spec["tmp"]:
-                shutil.rmtree(path, ignore_errors=True)
-            else:
+            if path != self.spec["tmp"]:
                 _remove_cgroup(path)
+                continue
+            try:
+                os.rmdir(path)
+            except OSError:
+                shutil.rmtree(path, ignore_errors=True)
         self._made.clear()
 
     def kill(self) -> None:
@@ -390,29 +402,31 @@ class Supervisor:
         self.tasks: list[TaskProcess] = []
         self.journal = -1
         self.devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self.boot = boot_id()
         self.birth = start_time(os.getpid())
 
     def run(self) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.umask(0o022)
         while self.channel is not None or self.tasks:
             self._wait()
 
     # ── launching ──
 
     def launch(self, message: dict[str, Any]) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            os.mkdir(message["folder"], 0o700)  # whoever makes the folder owns the launch
+            _make_folders(message["folders"])
+            self.journal = os.open(message["journal"], flags, 0o600)  # whoever makes it owns the launch
         except FileExistsError:
             self._say({"event": "taken"})
             return
         except OSError as problem:
-            self._say(_undone("CANNOT_START", f"{problem.strerror}: {message['folder']}", None))
+            self._say(_undone("CANNOT_START", f"{problem.strerror}: {problem.filename}", None))
+            self._say({"event": "idle"})
             return
-        self.journal = os.open(
-            f"{message['folder']}/journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-        self._note({"event": "claimed", "pid": os.getpid(), "birth": self.birth, "boot": boot_id()})
+        self._note({"event": "claimed", "pid": os.getpid(), "birth": self.birth, "boot": self.boot})
         tasks = [TaskProcess(spec) for spec in message["tasks"]]
         try:
             for task in tasks:
@@ -502,6 +516,14 @@ class Supervisor:
                 self.channel.sendall(line)
             except OSError:
                 self.channel = None
+
+
+def _make_folders(paths: list[str]) -> None:
+    for path in paths:
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            continue
 
 
 def _undone(code: str, message: str, task: str | None) -> dict[str, Any]:

@@ -8,17 +8,18 @@ caller still hears only of what is on disk. When there is no room, callers who c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, bindparam, delete, insert, update
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Engine, bindparam, delete, insert, literal_column, update
+from sqlalchemy.dialects import sqlite
 
 from weft.store.changes import Change, Create, Delete, Happened, Measured, Update
 from weft.store.database import StoreError, StoreFull, is_full
@@ -28,12 +29,27 @@ RETRY_SECONDS = 0.5
 MOST_AT_ONCE = 2000
 log = logging.getLogger("weft.store")
 
-_INSERT = insert(resources)
-_EVENT = insert(events)
-_METRIC = insert(metrics)
-_OFFSET = sqlite_insert(metric_offsets).on_conflict_do_update(
-    index_elements=["uid", "task"], set_={"offset": bindparam("offset")}
+_DIALECT = sqlite.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
+
+
+def _sql(statement: Any) -> str:
+    """Compiled once: the writer hands plain SQL to the driver, since it runs for every change there is."""
+    return str(statement.compile(dialect=_DIALECT))
+
+
+_INSERT = _sql(insert(resources))
+_EVENT = _sql(insert(events))
+_METRIC = _sql(insert(metrics).values({c.name: bindparam(c.name) for c in metrics.c if c.name != "id"}))
+_OFFSET = _sql(
+    sqlite.insert(metric_offsets).on_conflict_do_update(
+        index_elements=["uid", "task"], set_={"offset": literal_column("excluded.offset")}
+    )
 )
+_DELETES = [
+    _sql(delete(table).where(table.c.uid == bindparam("the_uid")))
+    for table in (resources, events, metrics, metric_offsets)
+]
+_EMPTY = dict.fromkeys(column.name for column in resources.c)
 
 
 @dataclass(slots=True)
@@ -55,7 +71,7 @@ class Writer:
         self._wake = threading.Condition()
         self._stopping = False
         self._loop = asyncio.get_running_loop()
-        self._updates: dict[tuple[str, ...], Any] = {}
+        self._updates: dict[tuple[str, ...], str] = {}
         self.full = False
         self._thread = threading.Thread(target=self._run, name="weft-store", daemon=True)
         self._thread.start()
@@ -76,7 +92,8 @@ class Writer:
         self._thread.join(timeout=30)
 
     def _run(self) -> None:
-        with self._engine.connect() as connection:
+        with contextlib.closing(self._engine.raw_connection()) as pooled:
+            connection: Any = pooled.driver_connection
             while True:
                 with self._wake:
                     while not self._queue and not self._stopping:
@@ -86,22 +103,25 @@ class Writer:
                     batch, self._queue = self._queue[:MOST_AT_ONCE], self._queue[MOST_AT_ONCE:]
                 self._commit(connection, batch)
 
-    def _commit(self, connection: Connection, batch: list[Write]) -> None:
+    def _commit(self, connection: sqlite3.Connection, batch: list[Write]) -> None:
         try:
-            with connection.begin():
-                self._apply(connection, [change for write in batch for change in write.changes])
-        except IntegrityError as problem:
+            connection.execute("BEGIN IMMEDIATE")
+            self._apply(connection, [change for write in batch for change in write.changes])
+            connection.execute("COMMIT")
+        except sqlite3.IntegrityError as problem:
+            connection.rollback()
             self._one_by_one(connection, batch, problem)
         except Exception as problem:
+            connection.rollback()
             self._refuse_or_retry(batch, problem)
         else:
             self.full = False
             self._tell(batch, None)
 
-    def _one_by_one(self, connection: Connection, batch: list[Write], problem: IntegrityError) -> None:
+    def _one_by_one(self, connection: sqlite3.Connection, batch: list[Write], problem: sqlite3.IntegrityError) -> None:
         """One write of the batch clashes with what is there: only that one fails."""
         if len(batch) == 1:
-            self._tell(batch, Conflict(str(problem.orig)))
+            self._tell(batch, Conflict(str(problem)))
             return
         for write in batch:
             self._commit(connection, [write])
@@ -142,18 +162,18 @@ class Writer:
 
     # ── statements: as few as possible for the whole batch ──
 
-    def _apply(self, connection: Connection, changes: list[Change]) -> None:
+    def _apply(self, connection: sqlite3.Connection, changes: list[Change]) -> None:
         """In order, as far as order can be seen: a deletion frees its name for what comes after it."""
         start = 0
         for index, change in enumerate(changes):
             if isinstance(change, Delete):
                 self._apply_together(connection, changes[start:index])
-                for table in (resources, events, metrics, metric_offsets):
-                    connection.execute(delete(table).where(table.c.uid == change.uid))
+                for statement in _DELETES:
+                    connection.execute(statement, {"the_uid": change.uid})
                 start = index + 1
         self._apply_together(connection, changes[start:])
 
-    def _apply_together(self, connection: Connection, changes: list[Change]) -> None:
+    def _apply_together(self, connection: sqlite3.Connection, changes: list[Change]) -> None:
         created: dict[str, dict[str, Any]] = {}
         updated: dict[str, dict[str, Any]] = {}
         happened: list[dict[str, Any]] = []
@@ -174,18 +194,18 @@ class Writer:
                     points += (_point(change.uid, point) for point in change.points)
                     offsets[change.uid, change.task] = change.offset
         if created:
-            connection.execute(_INSERT, list(created.values()))
+            connection.executemany(_INSERT, [{**_EMPTY, **row} for row in created.values()])
         if updated:
             self._update(connection, updated)
         if points:
-            connection.execute(_METRIC, points)
+            connection.executemany(_METRIC, points)
         if offsets:
             rows = [{"uid": uid, "task": task, "offset": offset} for (uid, task), offset in offsets.items()]
-            connection.execute(_OFFSET, rows)
+            connection.executemany(_OFFSET, rows)
         if happened:
-            connection.execute(_EVENT, happened)
+            connection.executemany(_EVENT, happened)
 
-    def _update(self, connection: Connection, updated: dict[str, dict[str, Any]]) -> None:
+    def _update(self, connection: sqlite3.Connection, updated: dict[str, dict[str, Any]]) -> None:
         by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for uid, row in updated.items():
             by_columns.setdefault(tuple(sorted(row)), []).append({**row, "the_uid": uid})
@@ -193,9 +213,9 @@ class Writer:
             statement = self._updates.get(columns)
             if statement is None:
                 values = {column: bindparam(column) for column in columns}
-                statement = update(resources).where(resources.c.uid == bindparam("the_uid")).values(values)
+                statement = _sql(update(resources).where(resources.c.uid == bindparam("the_uid")).values(values))
                 self._updates[columns] = statement
-            connection.execute(statement, rows)
+            connection.executemany(statement, rows)
 
 
 def _point(uid: str, point: Any) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class LocalBackend:
     def __init__(self, home: Path, shape: machine.Shape, secrets: SecretReader):
         self.home = str(home)
         self.jobs = f"{home}/jobs"
+        self.data = f"{home}/data"
         self.packages = home / "packages"
         self._nodes = machine.discover(shape)
         self._secrets = secrets
@@ -70,7 +71,8 @@ class LocalBackend:
         self._listener = listener
         label = "weft-" + hashlib.sha256(self.home.encode()).hexdigest()[:12]
         self._cgroups = cgroups.discover(label)
-        Path(self.jobs).mkdir(exist_ok=True)
+        for folder in (self.jobs, self.data):
+            Path(folder).mkdir(exist_ok=True)
         self._environment = commands.base_environment(os.environ, self._link_runtime())
         self._pool = Pool()
         self._pool.start()
@@ -103,10 +105,6 @@ class LocalBackend:
         problem = commands.unavailable(job)
         if problem is not None:
             raise Permanent(Code.ISOLATION_UNAVAILABLE, problem)
-        try:
-            self.folder(job.uid).make(tuple(task.name for task in job.gang.tasks))
-        except OSError as error:
-            raise Permanent(Code.CANNOT_START, f"cannot make the job's folders: {error.strerror}: {error.filename}") from None
 
     async def fetch(self, job: Assignment) -> None:
         assert job.spec.code is not None
@@ -132,7 +130,8 @@ class LocalBackend:
         secrets = self._resolve_secrets(job)
         chosen = [task for task in job.gang.tasks if task.name in tasks]
         return {
-            "folder": folder.launch(launch),
+            "folders": folder.for_tasks([task.name for task in chosen]),
+            "journal": folder.journal(launch),
             "tasks": [self._task_message(job, task, folder, hosts, secrets, launch) for task in chosen],
         }
 
@@ -156,7 +155,7 @@ class LocalBackend:
             "name": task.name,
             "argv": commands.task_command(job, job.spec.roles[task.role]),
             "env": commands.task_environment(
-                self._environment, job, task, folder, hosts, secrets, bool(node.gpus), launch
+                self._environment, job, task, folder, self.data, hosts, secrets, bool(node.gpus), launch
             ),
             "cwd": f"{folder.code}/{subdir}" if subdir else folder.code,
             "dir": folder.task(task.name),
@@ -221,7 +220,7 @@ class LocalBackend:
 
     def adopt(self, job: Assignment, launch: int) -> bool:
         folder = self.folder(job.uid)
-        if not os.path.isdir(folder.launch(launch)):  # noqa: PTH112
+        if not os.path.exists(folder.journal(launch)):  # noqa: PTH110
             return False
         if (job.uid, launch) not in self._adopted:
             self._ports.take(job.uid, len(job.gang.tasks), folder.ports)
@@ -292,7 +291,9 @@ class LocalBackend:
 
     def retire(self, job: Assignment) -> None:
         self._ports.release(job.uid)
-        if len(job.gang.tasks) > 1:
+        if job.status.started is None and job.status.launch == 1:
+            self.remove(job.uid)  # it never ran: nothing of it is worth a folder
+        elif len(job.gang.tasks) > 1:
             Path(self.folder(job.uid).ports).unlink(missing_ok=True)
 
     def remove(self, uid: str) -> None:

@@ -26,7 +26,7 @@ def bring(code: Code, packages: Path, folder: JobFolder) -> None:
         return
     fresh = Path(folder.root) / "code.new"
     shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir()
+    fresh.mkdir(parents=True)
     try:
         if code.package is not None:
             unpack(packages / package_file(code.package), fresh, code.package)

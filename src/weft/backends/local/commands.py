@@ -46,6 +46,7 @@ def task_environment(
     job: Assignment,
     task: Task,
     folder: JobFolder,
+    data: str,
     hosts: Mapping[str, list[str]],
     secrets: Mapping[str, str],
     node_has_gpus: bool,
@@ -75,7 +76,7 @@ def task_environment(
         "WEFT_METRICS_FILE": metrics,
         "WEFT_NODE": binding.node,
         "WEFT_GPUS": ",".join(map(str, binding.gpus)),
-        "DATA_DIR": folder.data,
+        "DATA_DIR": data,
         "RESULT_DIR": folder.results,
         "CHECKPOINT_DIR": folder.checkpoints,
         "MODEL_DIR": folder.code,
@@ -161,7 +162,7 @@ def _sandbox(spec: dict[str, Any], home: str, folder: JobFolder) -> list[str]:
     spec["env"]["TMPDIR"] = "/tmp"  # noqa: S108
     return [
         bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *binds, "--proc", "/proc", "--tmpfs", "/tmp",  # noqa: S108
-        "--tmpfs", home, *visible, "--ro-bind", runtime, runtime, "--bind", folder.root, folder.root,
+        "--tmpfs", home, *visible, "--ro-bind", runtime, runtime, "--ro-bind", f"{home}/data", f"{home}/data", "--bind", folder.root, folder.root,
         "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--chdir", spec["cwd"], "--",
     ]  # fmt: skip
 
@@ -180,6 +181,7 @@ def _container(
     limits = [f"--memory={request.memory}"] if request.memory else []
     argv = [
         tool, "run", "--rm", "--name", name, "--network=host", "--pull=missing", "--security-opt=no-new-privileges",
-        *limits, *variables, f"--volume={folder.root}:{folder.root}", f"--workdir={spec['cwd']}", image, *spec["argv"],
+        *limits, *variables, f"--volume={folder.root}:{folder.root}",
+        f"--volume={spec['env']['DATA_DIR']}:{spec['env']['DATA_DIR']}:ro", f"--workdir={spec['cwd']}", image, *spec["argv"],
     ]  # fmt: skip
     return Isolated(argv, [[tool, "rm", "--force", "--ignore", name]] if tool.endswith("podman") else [[tool, "rm", "-f", name]])

@@ -26,6 +26,7 @@ class Ports:
         ports = kept if len(kept) == count else [self._free() for _ in range(count)]
         if count > 1 and ports is not kept:
             temporary = Path(f"{record}.tmp")
+            temporary.parent.mkdir(exist_ok=True)
             temporary.write_text(json.dumps(ports))
             temporary.replace(record)
         self._promised[uid] = ports

@@ -62,6 +62,6 @@ def _fetch(client: Client, job: str, folder: Path, expected: int) -> int:
     )
     if shown:
         print("\r\x1b[K", end="", file=sys.stderr)
-    print(f"{files} files, {moments.size(expected)}, in {folder}")
+    print(f"{files} file{'s' * (files != 1)}, {moments.size(expected)}, in {folder}")
     terminal.next_step(f"ls {folder}")
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -140,7 +140,7 @@ def run(
     document = job_of(target, rest, options, code=code, python=python, here=Path.cwd())
     client = connected()
     if dry_run:
-        print_whole(without_server_fields(client.check(document)), output or "yaml")
+        print_whole(as_written(client.check(document), document.value), output or "yaml")
         terminal.next_step("leave --dry-run out to submit it")
         return 0
     job = client.submit(document)
@@ -169,10 +169,12 @@ def connected() -> Client:
     return Client()
 
 
-def without_server_fields(document: dict[str, object]) -> dict[str, object]:
-    """The job as a person would write it: without its status and what the server sets."""
-    metadata = document.get("metadata")
-    kept = (
-        {n: v for n, v in metadata.items() if n not in SERVER_SET} if isinstance(metadata, dict) else metadata
-    )
-    return {n: kept if n == "metadata" else v for n, v in document.items() if n != "status"}
+def as_written(checked: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """The checked job as a person would write it: without its status and what the server sets, which
+    includes a name that it made up."""
+    own = asked.get("metadata") or {}
+    metadata = {name: value for name, value in checked["metadata"].items() if name not in SERVER_SET}
+    if "name" not in own:
+        metadata.pop("name", None)
+        metadata = {name: own[name] for name in ("generateName",) if name in own} | metadata
+    return {n: metadata if n == "metadata" else v for n, v in checked.items() if n != "status"}

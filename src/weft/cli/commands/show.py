@@ -130,7 +130,7 @@ def tasks_table(tasks: Sequence[Json], width: int | None, colour: bool) -> str:
                 _numbers(place.get("gpus")),
                 str(task.get("restarts") or 0),
                 exit_text(end),
-                moments.size(end.get("peak_memory") or end.get("peakMemory")),
+                moments.size(end.get("peakMemory")),
             ]
         )
     if not rows:
@@ -163,7 +163,7 @@ def failure_part(status: Json, colour: bool) -> str:
     if not failure:
         return ""
     head = terminal.paint(f"failure {failure.get('code')}", "red", colour)
-    tail = status.get("log_tail") or status.get("logTail") or ()
+    tail = status.get("logTail") or ()
     lines = [f"{head}: {failure.get('message')}"]
     if tail:
         of = f" of {failure['task']}" if failure.get("task") else ""

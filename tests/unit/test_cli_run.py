@@ -1,0 +1,290 @@
+"""From a command line to a job document."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclopts import CycloptsError
+
+from weft.cli.app import COMMANDS, SECRETS, build, dispatch, split_rest
+from weft.cli.commands.run import as_written, run
+from weft.cli.target import job_of
+from weft.client.documents import Document
+from weft.client.errors import BadDocument
+from weft.client.jobspec import (
+    BadOption,
+    JobOptions,
+    active_python,
+    key_values,
+    overlay,
+    secret_references,
+    slug,
+)
+
+
+def parsed(line: list[str]) -> dict[str, Any]:
+    """What the `run` function would be called with."""
+    before, after = split_rest(line)
+    command, bound, extra = build(before).parse_args(before, exit_on_error=False, print_error=False)
+    assert command is run
+    assert "rest" in extra
+    bound.apply_defaults()
+    return {**bound.arguments, "rest": after}
+
+
+def job(
+    target: str | None,
+    rest: tuple[str, ...] = (),
+    code: str | None = None,
+    here: Path = Path("/"),
+    **said: Any,
+) -> Document:
+    return job_of(target, rest, JobOptions(**said), code=code, python="python", here=here)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sub").mkdir()
+    for name in ("train.py", "sub/train.py", "go.sh", "data.csv"):
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+# ── the forms ──
+
+
+def test_a_script_with_options_and_arguments() -> None:
+    said = parsed("run train.py --replicas 4 --cpu 1 --memory 1Gi -- --lr 0.1".split())
+    assert (said["target"], said["replicas"], said["cpu"], said["memory"]) == ("train.py", 4, "1", "1Gi")
+    assert said["rest"] == ("--lr", "0.1")
+
+
+def test_a_command_without_a_target() -> None:
+    said = parsed(["run", "--detach", "--name", "hello", "--", "sh", "-c", "echo hi"])
+    assert (said["target"], said["detach"], said["name"]) == (None, True, "hello")
+    assert said["rest"] == ("sh", "-c", "echo hi")
+
+
+def test_a_job_file() -> None:
+    assert parsed(["run", "job.yaml"])["target"] == "job.yaml"
+
+
+def test_every_option() -> None:
+    line = (
+        "run t.py --replicas 2 --cpu 500m --memory 1Gi --gpu 1 --gpu-type v100 --size small --name n --type command "
+        "--env A=1 --env B=2 --secret s:k=E --priority high --queue q --image i --isolation sandbox --spread "
+        "--one-node --deadline 2h --restart on-failure --max-restarts 5 --label a=b --label c=d --code . --detach "
+        "--dry-run -o yaml"
+    )
+    said = parsed(line.split())
+    assert (said["env"], said["label"], said["secret"]) == (["A=1", "B=2"], ["a=b", "c=d"], ["s:k=E"])
+    assert (said["gpu_type"], said["max_restarts"], said["output"], said["dry_run"]) == (
+        "v100",
+        5,
+        "yaml",
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "line", [["run", "t.py", "--lr", "1"], ["run", "t.py", "--replicas", "x"], ["run", "-o", "xml"]]
+)
+def test_mistakes_are_usage_errors(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CycloptsError):
+        parsed(line)
+    assert dispatch(line) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("weft: ")
+    assert said[1].startswith("next: options of your own program go after --")
+
+
+def test_every_command_exists_and_explains_itself() -> None:
+    from importlib import import_module
+
+    for place, summary in [*COMMANDS.values(), *SECRETS.values()]:
+        module, _, name = place.partition(":")
+        function = getattr(import_module(f"weft.cli.commands.{module}"), name)
+        assert inspect.getdoc(function), place
+        assert summary.endswith(".")
+
+
+# ── scripts ──
+
+
+def test_a_script_takes_the_current_folder_along(folder: Path) -> None:
+    document = job("sub/train.py", ("--lr", "0.1"), here=folder, replicas=4, cpu="1", memory="1Gi")
+    assert document.value == {
+        "apiVersion": "weft.dev/v1",
+        "kind": "TrainingJob",
+        "metadata": {"generateName": "train-"},
+        "spec": {
+            "command": ["python", "sub/train.py"],
+            "args": ["--lr", "0.1"],
+            "code": {"path": str(folder)},
+            "roles": {"worker": {"replicas": 4, "resources": {"cpu": "1", "memory": "1Gi"}}},
+        },
+    }
+
+
+def test_a_script_elsewhere_takes_its_own_folder(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    document = job(str(folder / "train.py"), here=tmp_path_factory.mktemp("elsewhere"))
+    assert document.value["spec"] == {"command": ["python", "train.py"], "code": {"path": str(folder)}}
+    document = job("../train.py", here=folder / "sub")
+    assert document.value["spec"]["code"] == {"path": str(folder)}
+
+
+def test_a_script_in_the_home_folder_never_takes_it_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    assert job("sub/train.py", here=folder).value["spec"]["code"] == {"path": str(folder / "sub")}
+
+
+def test_a_code_folder_can_be_named(folder: Path) -> None:
+    assert job("sub/train.py", code="sub", here=folder).value["spec"] == {
+        "command": ["python", "train.py"],
+        "code": {"path": str(folder / "sub")},
+    }
+    with pytest.raises(BadOption, match="not inside --code"):
+        job("train.py", code="sub", here=folder)
+
+
+def test_shell_scripts_and_executables(folder: Path) -> None:
+    assert job("go.sh", here=folder).value["spec"]["command"] == ["sh", "go.sh"]
+    (folder / "go.sh").chmod(0o755)
+    assert job("go.sh", here=folder).value["spec"]["command"] == ["./go.sh"]
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [("nope.py", "no such file"), ("sub", "it is a folder"), ("data.csv", "cannot tell how to run data.csv")],
+)
+def test_targets_that_are_none(folder: Path, target: str, says: str) -> None:
+    with pytest.raises(BadOption, match=says):
+        job(target, here=folder)
+
+
+# ── commands ──
+
+
+def test_a_command_packs_nothing_unless_told(folder: Path) -> None:
+    document = job(None, ("sh", "-c", "echo hi"), name="hello", here=folder)
+    assert document.value["metadata"] == {"name": "hello"}
+    assert document.value["spec"] == {"command": ["sh", "-c", "echo hi"]}
+    assert job(None, ("ls",), code="sub", here=folder).value["spec"]["code"] == {"path": str(folder / "sub")}
+    with pytest.raises(BadOption, match="say what to run"):
+        job(None)
+
+
+# ── job files ──
+
+
+def test_options_change_what_a_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "metadata: {name: a, labels: {x: y}}\n"
+        "spec: {command: [x], env: {A: '1'}, args: [old], roles: {trainer: {replicas: 1, resources: {cpu: 1}}}}\n"
+    )
+    document = job(str(path), ("new",), name="b", env={"B": "2"}, replicas=3, memory="1Gi", labels={"k": "v"})
+    assert document.value["metadata"] == {"name": "b", "labels": {"x": "y", "k": "v"}}
+    assert document.value["spec"] == {
+        "command": ["x"],
+        "env": {"A": "1", "B": "2"},
+        "args": ["new"],
+        "roles": {"trainer": {"replicas": 3, "resources": {"cpu": 1, "memory": "1Gi"}}},
+    }
+    assert (document.source, document.folder) == (str(path), tmp_path)
+
+
+def test_a_file_with_several_jobs_is_for_apply(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text("spec: {}\n---\nspec: {}\n")
+    with pytest.raises(BadDocument, match="2 jobs in it") as refused:
+        job(str(tmp_path / "jobs.yaml"))
+    assert (refused.value.next or "").startswith("weft apply -f")
+
+
+# ── options ──
+
+
+def test_options_that_mean_more_than_a_field() -> None:
+    spec = overlay({}, JobOptions(spread=True, max_restarts=5, priority="7", type="x", deadline="2h"))["spec"]
+    assert spec == {
+        "type": "x",
+        "deadline": "2h",
+        "priority": 7,
+        "placement": {"strategy": "spread"},
+        "restart": {"policy": "on-failure", "max": 5},
+    }
+    assert overlay({}, JobOptions(one_node=True, priority="high"))["spec"] == {
+        "priority": "high",
+        "placement": {"nodes": "one"},
+    }
+    with pytest.raises(BadOption, match="contradict"):
+        overlay({}, JobOptions(one_node=True, spread=True))
+
+
+def test_several_roles_need_their_file() -> None:
+    roles = {"spec": {"roles": {"a": {}, "b": {}}}}
+    with pytest.raises(BadOption, match=r"several roles \(a, b\)"):
+        overlay(roles, JobOptions(replicas=2))
+    workers = overlay({"spec": {"roles": {"ps": {}, "worker": {}}}}, JobOptions(replicas=2))
+    assert workers["spec"]["roles"] == {"ps": {}, "worker": {"replicas": 2}}
+
+
+def test_the_document_given_is_not_changed() -> None:
+    given: dict[str, Any] = {"metadata": {"name": "a"}, "spec": {"env": {"A": "1"}}}
+    overlay(given, JobOptions(name="b", env={"B": "2"}))
+    assert given == {"metadata": {"name": "a"}, "spec": {"env": {"A": "1"}}}
+
+
+def test_pairs_and_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "here")
+    assert key_values(["A=1=2", "MINE", "E="], "--env") == {"A": "1=2", "MINE": "here", "E": ""}
+    assert secret_references(["hub:token=HF", "hub:USER"]) == [
+        {"name": "hub", "key": "token", "env": "HF"},
+        {"name": "hub", "key": "USER", "env": "USER"},
+    ]
+    for wrong in (
+        lambda: key_values(["A"], "--label"),
+        lambda: key_values(["=x"], "--env"),
+        lambda: secret_references(["x"]),
+    ):
+        with pytest.raises(BadOption):
+            wrong()
+
+
+def test_python_is_the_active_environments(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    assert active_python({"VIRTUAL_ENV": str(tmp_path)}) == str(tmp_path / "bin" / "python")
+    assert active_python({"CONDA_PREFIX": str(tmp_path)}) == str(tmp_path / "bin" / "python")
+    assert active_python({"VIRTUAL_ENV": str(tmp_path)}, own_prefix=str(tmp_path)) == "python"
+    assert active_python({"VIRTUAL_ENV": "/gone"}) == "python"
+    assert active_python({}) == "python"
+
+
+def test_names_begin_validly() -> None:
+    assert [slug(text) for text in ("My Model.py", "--", "ä", "a" * 99)] == [
+        "my-model-py",
+        "job",
+        "job",
+        "a" * 48,
+    ]
+
+
+def test_a_dry_run_shows_what_a_person_would_write() -> None:
+    checked = {
+        "metadata": {"name": "x-1", "uid": "u", "owner": "o", "created": 1, "labels": {}},
+        "spec": {},
+        "status": {},
+    }
+    assert as_written(checked, {"metadata": {"generateName": "x-"}}) == {
+        "metadata": {"generateName": "x-", "labels": {}},
+        "spec": {},
+    }
+    assert as_written(checked, {"metadata": {"name": "x-1"}})["metadata"] == {"name": "x-1", "labels": {}}
