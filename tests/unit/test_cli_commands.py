@@ -104,11 +104,12 @@ def test_a_dry_run_submits_nothing(server: FakeServer, capsys: Captured) -> None
 
 def summaries(asked: Asked) -> Reply:
     finished = "COMPLETED" in asked.query.get("state", "")
-    items = [
-        {"name": "old" if finished else "new", "state": "COMPLETED" if finished else "QUEUED", "type": "command",
-         "tasks": 2, "restarts": 0, "created": 1.0, "reason": None if finished else "needs 8 gpu"}
-    ]  # fmt: skip
-    return Reply({"items": items, "total": 60 if finished else 1, "next": None})
+    item = {"type": "command", "tasks": 2, "restarts": 0, "created": 1.0}
+    old, new = (
+        {"name": "old", "state": "COMPLETED"},
+        {"name": "new", "state": "QUEUED", "reason": "needs 8 gpu"},
+    )
+    return Reply({"items": [item | (old if finished else new)], "total": 60 if finished else 1, "next": None})
 
 
 def test_ls_shows_what_lives_and_the_newest_of_the_rest(server: FakeServer, capsys: Captured) -> None:
@@ -135,12 +136,11 @@ def test_ls_as_json_has_the_full_resources(server: FakeServer, capsys: Captured)
 
 
 def test_show_is_a_readable_page(server: FakeServer, capsys: Captured) -> None:
-    failed = job("a", "FAILED", failure={"code": "OUT_OF_MEMORY", "message": "worker-0 ran out of memory",
-                                         "task": "worker-0"}, logTail=["x", "Killed"])  # fmt: skip
-    failed["status"]["tasks"] = [
-        {"name": "worker-0", "state": "FAILED", "restarts": 1, "binding": {"node": "n0", "cpus": [0, 1, 2, 5]},
-         "exit": {"signal": 9, "peakMemory": 2**30}}
-    ]  # fmt: skip
+    failure = {"code": "OUT_OF_MEMORY", "message": "worker-0 ran out of memory", "task": "worker-0"}
+    failed = job("a", "FAILED", failure=failure, logTail=["x", "Killed"])
+    task = {"name": "worker-0", "state": "FAILED", "restarts": 1}
+    place, end = {"node": "n0", "cpus": [0, 1, 2, 5]}, {"signal": 9, "peakMemory": 2**30}
+    failed["status"]["tasks"] = [{**task, "binding": place, "exit": end}]
     server.on("GET", "/v1/jobs/a", Reply(failed))
     events = [
         {"seq": 1, "time": 1000.0, "state": "QUEUED", "cause": "admitted"},
@@ -158,7 +158,7 @@ def test_show_is_a_readable_page(server: FakeServer, capsys: Captured) -> None:
     for part in (
         "state    FAILED: worker-0 ran out of memory",
         "QUEUED           2.5s  admitted",
-        "PROCESSING      1m37s  1 task started",
+        "PROCESSING      1m38s  1 task started",
         "worker-0  FAILED  n0    0-2,5  -            1  signal 9        1 GiB",
         "failure OUT_OF_MEMORY: worker-0 ran out of memory",
         "last log lines of worker-0:\n  | x\n  | Killed",
@@ -316,7 +316,8 @@ def test_the_command_line_never_imports_the_server() -> None:
     code = (
         "import sys, pkgutil, importlib, weft.cli, weft.client\n"
         "for room in (weft.cli, weft.client):\n"
-        "    for m in pkgutil.walk_packages(room.__path__, room.__name__ + '.'): importlib.import_module(m.name)\n"
+        "    for module in pkgutil.walk_packages(room.__path__, room.__name__ + '.'):\n"
+        "        importlib.import_module(module.name)\n"
         "rooms = {m.split('.')[1] for m in sys.modules if m.startswith('weft.')}\n"
         "print(sorted(rooms), 'rich' in sys.modules, 'pydantic' in sys.modules)"
     )

@@ -86,8 +86,8 @@ def test_a_curve_has_a_title_axes_and_their_ends() -> None:
     )
     lines = text.split("\n")
     assert lines[0].strip() == "loss"
-    assert lines[2].startswith("100 ┤")
-    assert lines[-3].startswith("  0 ┤")
+    assert lines[2].lstrip().startswith("100 ┤")
+    assert lines[-3].lstrip().startswith("0 ┤")
     assert lines[-1].split() == ["0", "step", "100"]
     assert max(map(len, lines)) <= 60
     assert any(0x2800 < ord(c) <= 0x28FF for c in lines[2])

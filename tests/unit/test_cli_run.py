@@ -57,7 +57,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_script_with_options_and_arguments() -> None:
-    said = parsed("run train.py --replicas 4 --cpu 1 --memory 1Gi -- --lr 0.1".split())
+    said = parsed(
+        ["run", "train.py", "--replicas", "4", "--cpu", "1", "--memory", "1Gi", "--", "--lr", "0.1"]
+    )
     assert (said["target"], said["replicas"], said["cpu"], said["memory"]) == ("train.py", 4, "1", "1Gi")
     assert said["rest"] == ("--lr", "0.1")
 
@@ -74,10 +76,10 @@ def test_a_job_file() -> None:
 
 def test_every_option() -> None:
     line = (
-        "run t.py --replicas 2 --cpu 500m --memory 1Gi --gpu 1 --gpu-type v100 --size small --name n --type command "
+        "run t.py --replicas 2 --cpu 500m --memory 1Gi --gpu 1 --gpu-type v100 --size s --name n --type t "
         "--env A=1 --env B=2 --secret s:k=E --priority high --queue q --image i --isolation sandbox --spread "
-        "--one-node --deadline 2h --restart on-failure --max-restarts 5 --label a=b --label c=d --code . --detach "
-        "--dry-run -o yaml"
+        "--one-node --deadline 2h --restart on-failure --max-restarts 5 --label a=b --label c=d --code . "
+        "--detach --dry-run -o yaml"
     )
     said = parsed(line.split())
     assert (said["env"], said["label"], said["secret"]) == (["A=1", "B=2"], ["a=b", "c=d"], ["s:k=E"])
@@ -188,7 +190,8 @@ def test_options_change_what_a_file_says(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(
         "metadata: {name: a, labels: {x: y}}\n"
-        "spec: {command: [x], env: {A: '1'}, args: [old], roles: {trainer: {replicas: 1, resources: {cpu: 1}}}}\n"
+        "spec:\n  {command: [x], env: {A: '1'}, args: [old],\n"
+        "   roles: {trainer: {replicas: 1, resources: {cpu: 1}}}}\n"
     )
     document = job(str(path), ("new",), name="b", env={"B": "2"}, replicas=3, memory="1Gi", labels={"k": "v"})
     assert document.value["metadata"] == {"name": "b", "labels": {"x": "y", "k": "v"}}

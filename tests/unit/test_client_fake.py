@@ -96,7 +96,7 @@ def fake_server() -> Iterator[FakeServer]:
             if reply.close:
                 self.close_connection = True
 
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _answer  # noqa: N815
+        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _answer
 
         def log_message(self, *_: object) -> None:
             pass

@@ -24,7 +24,12 @@ def plot(
         return f"{title}\n(no points{f' but {left_out} that are not finite' if left_out else ''})"
     low_x, high_x = finite[0][0], finite[-1][0]
     low_y, high_y = min(y for _, y in finite), max(y for _, y in finite)
-    marks = {0: _label(high_y), height // 2: _label((low_y + high_y) / 2), height - 1: _label(low_y)}
+    height = max(height, 2)
+    marks = {
+        0: _label(high_y),
+        height // 2: _label(high_y - (high_y - low_y) * (height // 2) / (height - 1)),
+        height - 1: _label(low_y),
+    }
     margin = max(map(len, marks.values()))
     columns = max(width - margin - 2, 8)
 

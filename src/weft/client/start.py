@@ -126,6 +126,10 @@ def _start(home: Path, options: Sequence[str]) -> dict[str, Any]:
             raise _did_not_start(log, begin, f"it ended with exit code {code}")
         time.sleep(0.01)
     process.terminate()
+    try:
+        process.wait(5.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
     raise _did_not_start(log, begin, f"it was not ready after {START_SECONDS:.0f} s")
 
 

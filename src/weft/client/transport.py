@@ -136,6 +136,9 @@ class Transport:
         while self._idle:
             self._idle.pop()[0].close()
 
+    def __del__(self) -> None:
+        self.close()
+
     def _send(self, request: _Request) -> tuple[HTTPConnection, Endpoint, HTTPResponse]:
         """Send on an idle connection if there is one. A kept-alive connection may have been closed by the
         server at that very moment: then try once more on a new one, if doing it twice does no harm."""

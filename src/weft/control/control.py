@@ -16,6 +16,7 @@ from weft.control.guardian import Guardian
 from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
 from weft.jobtypes.complete import complete
+from weft.model.gang import gang_of
 from weft.model.job import TrainingJob
 from weft.model.lifecycle import Admitted, Asked, Event, Placed, Refused, advance, submitted
 from weft.model.status import Desire, State
@@ -82,7 +83,7 @@ class Control:
         await self.backend.start(self._heard)
         recovery.recover(self)
         self._background = [
-            self._loop.create_task(self._metrics.run(lambda: self.jobs.values())),
+            self._loop.create_task(self._metrics.run(self.jobs.values)),
             self._loop.create_task(self._expire()),
             self._loop.create_task(self._watch_patience()),
         ]
@@ -122,7 +123,7 @@ class Control:
         now = self.clock()
         metadata = prepared.metadata.model_copy(update={"uid": _new_uid(now), "created": now})
         prepared = prepared.model_copy(update={"metadata": metadata})
-        entry = live.live_job(prepared, submitted(live.gang_of(prepared.spec)))
+        entry = live.live_job(prepared, submitted(gang_of(prepared.spec)))
         if entry.name in self._names:
             if key is not None and (known := await self._submitted_before(key)) is not None:
                 return known, False
@@ -131,7 +132,14 @@ class Control:
         outcome = advance(entry.status, Admitted(), entry.gang, now)
         entry.status = outcome.status
         queued = Happened(
-            now, entry.uid, entry.name, "state", outcome.cause, "weft", State.QUEUED.value, State.PENDING.value
+            now,
+            entry.uid,
+            entry.name,
+            "state",
+            outcome.cause,
+            "weft",
+            State.QUEUED.value,
+            State.PENDING.value,
         )
         self._names[entry.name] = entry
         try:
@@ -214,7 +222,9 @@ class Control:
             self._names.pop(job.name, None)
 
     def delete(self, uid: str, name: str, actor: str) -> asyncio.Future[None]:
-        written = self.store.write([Delete(uid), Happened(self.clock(), uid, name, "deleted", "deleted", actor)])
+        written = self.store.write(
+            [Delete(uid), Happened(self.clock(), uid, name, "deleted", "deleted", actor)]
+        )
 
         def removed(_: Any) -> None:
             if (entry := self._names.get(name)) is not None and entry.uid == uid:
@@ -273,7 +283,9 @@ class Control:
         explanation = explain(self.cluster, job.gang)
         if self.held_for is not None and self.held_for != job.uid and self.held_for in self.jobs:
             holder = self.jobs[self.held_for].name
-            return replace(explanation, reason=f"waits behind {holder}, which has waited longest; {explanation.reason}")
+            return replace(
+                explanation, reason=f"waits behind {holder}, which has waited longest; {explanation.reason}"
+            )
         return explanation
 
     def waiting(self) -> list[Waiting]:

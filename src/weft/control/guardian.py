@@ -19,7 +19,6 @@ from weft.control.live import LiveJob, status_row
 from weft.control.metrics import MetricsIntake
 from weft.model.failures import Code, Failure, Permanent, Temporary
 from weft.model.lifecycle import (
-    Asked,
     Dequeue,
     Enqueue,
     Event,
@@ -28,7 +27,6 @@ from weft.model.lifecycle import (
     Fetched,
     Instruction,
     Launch,
-    Launched,
     Outcome,
     Provision,
     Provisioned,
@@ -36,12 +34,14 @@ from weft.model.lifecycle import (
     ResultsStored,
     Retire,
     Stop,
-    Store as StoreResults,
     StoringFailed,
     Undone,
     Woke,
     advance,
     next_wake,
+)
+from weft.model.lifecycle import (
+    Store as StoreResults,
 )
 from weft.model.status import State, Stored
 from weft.store.changes import Happened, Update
@@ -100,13 +100,20 @@ class Guardian:
 
     def _write(self, job: LiveJob, outcome: Outcome, actor: str, now: float) -> asyncio.Future[None]:
         previous, status = job.status.state, outcome.status
-        if status.state is State.FAILED and previous is not State.FAILED and status.failure and status.failure.task:
+        if (
+            status.state is State.FAILED
+            and previous is not State.FAILED
+            and status.failure
+            and status.failure.task
+        ):
             status = replace(status, log_tail=tuple(self._log_tail(job.uid, status.failure.task)))
         job.status = status
         changes: list[Any] = [Update(job.uid, status_row(job))]
         if status.state is not previous:
             changes.append(
-                Happened(now, job.uid, job.name, "state", outcome.cause, actor, status.state.value, previous.value)
+                Happened(
+                    now, job.uid, job.name, "state", outcome.cause, actor, status.state.value, previous.value
+                )
             )
         elif outcome.cause:
             changes.append(Happened(now, job.uid, job.name, "note", outcome.cause, actor, status.state.value))
@@ -180,7 +187,9 @@ class Guardian:
                 await asyncio.sleep(problem.delay)
             except Exception as problem:
                 log.exception("job %s: fetching its code", job.name)
-                self.handle(job, Undone(launch, Failure(Code.BAD_CODE, f"fetching the code failed: {problem}")))
+                self.handle(
+                    job, Undone(launch, Failure(Code.BAD_CODE, f"fetching the code failed: {problem}"))
+                )
                 return
             else:
                 self.handle(job, Fetched())
@@ -217,5 +226,3 @@ class Guardian:
         for task in list(self._work):
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
-
-

@@ -40,7 +40,9 @@ def live_job(job: TrainingJob, status: JobStatus) -> LiveJob:
         to_json(metadata, by_alias=True, exclude_none=True),
         to_json(job.spec, by_alias=True, exclude_none=True),
     )
-    return LiveJob(metadata.uid, metadata.name, job.spec, gang_of(job.spec), status, metadata, written=written)
+    return LiveJob(
+        metadata.uid, metadata.name, job.spec, gang_of(job.spec), status, metadata, written=written
+    )
 
 
 def from_row(row: Any) -> LiveJob:

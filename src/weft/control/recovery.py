@@ -59,7 +59,9 @@ def _resume_launches(control: Control, job: LiveJob) -> None:
             again = Fetch() if job.status.state is State.DOWNLOADING else Provision()
             guardian.carry_out(job, again, None)
             continue
-        lost = Failure(Code.SUPERVISOR_LOST, "its launch left no trace on this machine; its exit code is unknown")
+        lost = Failure(
+            Code.SUPERVISOR_LOST, "its launch left no trace on this machine; its exit code is unknown"
+        )
         for task in job.status.tasks:
             if task.launch == launch and task.state.alive:
                 guardian.handle(job, Exited(task.name, launch, Exit(failure=lost)))
@@ -74,4 +76,3 @@ def _sweep(control: Control) -> None:
     for uid in control.backend.kept_folders():
         if uid not in known:
             control.backend.remove(uid)
-

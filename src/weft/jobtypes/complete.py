@@ -34,7 +34,12 @@ def complete(job: TrainingJob, what: str) -> TrainingJob:
             }
         )
     if spec.code is not None and spec.code.path is not None:
-        problems.append(Problem("spec.code.path", "a folder is packed by the client; submit with `weft run` or send code.package"))
+        problems.append(
+            Problem(
+                "spec.code.path",
+                "a folder is packed by the client; submit with `weft run` or send code.package",
+            )
+        )
     if problems:
         raise Invalid(what, problems)
     return job.model_copy(update={"spec": spec.model_copy(update={"roles": roles})})
@@ -56,12 +61,20 @@ def _roles(spec: TrainingJobSpec, job_type: JobType) -> dict[str, Role]:
 def _check_role(name: str, role: Role, spec: TrainingJobSpec, gpu: int, field: str) -> list[Problem]:
     problems = []
     if role.command is None and spec.command is None:
-        problems.append(Problem("spec.command", f"is required: what should role {name} run? For example [python, train.py]"))
+        problems.append(
+            Problem(
+                "spec.command", f"is required: what should role {name} run? For example [python, train.py]"
+            )
+        )
     command = role.command or spec.command
     if command is not None and not command[0]:
         problems.append(Problem("spec.command[0]", "is empty; it is the program to run"))
     if role.resources.gpu_type is not None and not gpu:
         problems.append(
-            Problem(f"{field}.resources.gpuType", "asks for a GPU type but for no GPU; add gpu: 1", f'"{role.resources.gpu_type}"')
+            Problem(
+                f"{field}.resources.gpuType",
+                "asks for a GPU type but for no GPU; add gpu: 1",
+                f'"{role.resources.gpu_type}"',
+            )
         )
     return problems

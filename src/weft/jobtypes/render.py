@@ -12,7 +12,9 @@ class _Dotted(Template):
     idpattern = r"[A-Za-z_][A-Za-z0-9_.-]*"
 
 
-def render_env(type_name: str, variables: Mapping[str, str], hosts: Mapping[str, list[str]]) -> dict[str, str]:
+def render_env(
+    type_name: str, variables: Mapping[str, str], hosts: Mapping[str, list[str]]
+) -> dict[str, str]:
     """The type's variables with their templates filled from the gang."""
     job_type = catalogue()[type_name]
     if not job_type.env:

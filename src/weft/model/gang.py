@@ -116,5 +116,8 @@ def gang_of(spec: TrainingJobSpec) -> Gang:
 
 def request_of(resources: Resources) -> Request:
     return Request(
-        cpu=resources.cpu or 0, memory=resources.memory or 0, gpu=resources.gpu or 0, gpu_type=resources.gpu_type
+        cpu=resources.cpu or 0,
+        memory=resources.memory or 0,
+        gpu=resources.gpu or 0,
+        gpu_type=resources.gpu_type,
     )

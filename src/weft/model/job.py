@@ -10,10 +10,17 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from weft.model.quantities import Cpu, Duration, Memory
-from weft.model.resource import API_VERSION, LabelKey, Metadata, Name, Strict, Text
+from weft.model.resource import LabelKey, Metadata, Name, Strict, Text
 
 MAX_TASKS = 10_000
 MAX_ROLES = 32
@@ -23,7 +30,7 @@ RESERVED_ENV = re.compile(r"^WEFT_")
 
 def _env_value(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError('write text: "true" or "1"')  # noqa: TRY004
+        raise ValueError('write text: "true" or "1"')
     return str(value) if isinstance(value, (int, float)) else value
 
 
@@ -34,7 +41,9 @@ EnvValue = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"^[^\x00]*$"}, {"type": "number"}]}),
 ]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-RelativePath = Annotated[str, StringConstraints(pattern=r"^(?!/)(?!.*(^|/)\.\.(/|$))[^\x00]+$", max_length=4096)]
+RelativePath = Annotated[
+    str, StringConstraints(pattern=r"^(?!/)(?!.*(^|/)\.\.(/|$))[^\x00]+$", max_length=4096)
+]
 
 
 def _relative(value: Any) -> Any:
@@ -57,7 +66,10 @@ class Code(Strict):
     """A folder on the submitting machine; the client packs it and sends `package` in its place."""
     package: Digest | None = None
     """A folder packed by content and stored once, by its digest."""
-    git: Annotated[str, StringConstraints(pattern=r"^(https|ssh|git|file)://[^\s\x00]+$", max_length=2048)] | None = None
+    git: (
+        Annotated[str, StringConstraints(pattern=r"^(https|ssh|git|file)://[^\s\x00]+$", max_length=2048)]
+        | None
+    ) = None
     """A git URL; `commit` says which version."""
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = None
     """The commit to check out: a full or abbreviated hash, so that a job means the same thing every day."""
@@ -215,7 +227,9 @@ class Metric(Strict):
 
 
 class Results(Strict):
-    include: list[Annotated[str, StringConstraints(min_length=1, max_length=4096)]] = Field(default_factory=lambda: ["**"])
+    include: list[Annotated[str, StringConstraints(min_length=1, max_length=4096)]] = Field(
+        default_factory=lambda: ["**"]
+    )
     """Which files of RESULT_DIR are results, as glob patterns."""
 
 
@@ -264,14 +278,18 @@ class TrainingJobSpec(Strict):
                 if RESERVED_ENV.match(name):
                     raise ValueError(f"env {name}: names that begin with WEFT_ are set by Weft")
         if self.isolation == "sandbox" and (self.image or any(r.image for r in self.roles.values())):
-            raise ValueError("choose one of `image` and `isolation: sandbox`: a container is isolated already")
+            raise ValueError(
+                "choose one of `image` and `isolation: sandbox`: a container is isolated already"
+            )
         if self.roles and all(role.service for role in self.roles.values()):
-            raise ValueError("every role is a service, so the job could never finish; leave `service` out of one")
+            raise ValueError(
+                "every role is a service, so the job could never finish; leave `service` out of one"
+            )
         return self
 
 
 class TrainingJob(Strict):
-    api_version: Literal["weft.dev/v1"] = API_VERSION
+    api_version: Literal["weft.dev/v1"] = "weft.dev/v1"
     kind: Literal["TrainingJob"] = "TrainingJob"
     metadata: Metadata = Metadata()
     spec: TrainingJobSpec

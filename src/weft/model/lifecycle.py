@@ -112,7 +112,17 @@ class Woke:
 
 
 Event = (
-    Admitted | Placed | Provisioned | Fetched | Launched | Undone | Exited | ResultsStored | StoringFailed | Asked | Woke
+    Admitted
+    | Placed
+    | Provisioned
+    | Fetched
+    | Launched
+    | Undone
+    | Exited
+    | ResultsStored
+    | StoringFailed
+    | Asked
+    | Woke
 )
 
 
@@ -221,7 +231,9 @@ def _placed(status: JobStatus, event: Placed, gang: Gang, now: float) -> Outcome
     launch = status.launch + 1
     places = {binding.task: binding for binding in event.bindings}
     tasks = tuple(
-        replace(task, state=TaskState.STARTING, binding=places[task.name], launch=launch, exit=None, finished=None)
+        replace(
+            task, state=TaskState.STARTING, binding=places[task.name], launch=launch, exit=None, finished=None
+        )
         for task in status.tasks
     )
     nodes = sorted({binding.node for binding in event.bindings})
@@ -248,7 +260,9 @@ def _fetched(status: JobStatus, event: Fetched, gang: Gang, now: float) -> Outco
 
 
 def _launch(status: JobStatus) -> Launch:
-    return Launch(status.launch, tuple(t.name for t in status.tasks if t.launch == status.launch and t.state.alive))
+    return Launch(
+        status.launch, tuple(t.name for t in status.tasks if t.launch == status.launch and t.state.alive)
+    )
 
 
 def _launched(status: JobStatus, event: Launched, gang: Gang, now: float) -> Outcome:
@@ -277,7 +291,9 @@ def _undone(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome
     if status.state not in (S.DEPLOYING, S.DOWNLOADING) or status.launch != event.launch:
         return _unchanged(status)
     tasks = tuple(
-        replace(task, state=TaskState.STOPPED, pid=None) if task.launch == event.launch and task.state.alive else task
+        replace(task, state=TaskState.STOPPED, pid=None)
+        if task.launch == event.launch and task.state.alive
+        else task
         for task in status.tasks
     )
     status = replace(status, tasks=tasks)
@@ -364,12 +380,16 @@ def _woke(status: JobStatus, event: Woke, gang: Gang, now: float) -> Outcome:
 def _restart_due(status: JobStatus, gang: Gang, now: float) -> Outcome:
     if status.state is not S.RESTARTING:
         return _unchanged(status)
-    due = {t.name for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None and t.due <= now}
+    due = {
+        t.name for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None and t.due <= now
+    }
     if not due:
         return _unchanged(status)
     launch = status.launch + 1
     tasks = tuple(
-        replace(t, state=TaskState.STARTING, launch=launch, due=None, exit=None, finished=None) if t.name in due else t
+        replace(t, state=TaskState.STARTING, launch=launch, due=None, exit=None, finished=None)
+        if t.name in due
+        else t
         for t in status.tasks
     )
     again = replace(status, state=S.DEPLOYING, launch=launch, tasks=tasks)
@@ -384,7 +404,10 @@ def _settle(status: JobStatus, gang: Gang, now: float, *, stop: bool = False) ->
     if status.alive:
         return Outcome(status, (_stop_all(status, gang),) if stop else ())
     if any(task.state is TaskState.BACKOFF for task in status.tasks):
-        tasks = (replace(t, state=TaskState.STOPPED, due=None) if t.state is TaskState.BACKOFF else t for t in status.tasks)
+        tasks = (
+            replace(t, state=TaskState.STOPPED, due=None) if t.state is TaskState.BACKOFF else t
+            for t in status.tasks
+        )
         status = replace(status, tasks=tuple(tasks))
     match status.desire:
         case Desire.HALT if not status.succeeded:
@@ -407,7 +430,9 @@ def _stored(status: JobStatus, event: ResultsStored, gang: Gang, now: float) -> 
         return _unchanged(status)
     if status.desire in (Desire.CANCEL, Desire.DELETE):
         return _settle(replace(status, results=event.stored), gang, now)
-    completed = replace(status, state=S.COMPLETED, results=event.stored, finished=now, reason=None, desire=Desire.RUN)
+    completed = replace(
+        status, state=S.COMPLETED, results=event.stored, finished=now, reason=None, desire=Desire.RUN
+    )
     return Outcome(completed, (Release(), Retire()), f"{event.stored.files} result files kept")
 
 

@@ -52,7 +52,9 @@ def parse(model: type[M], document: Any, what: str) -> M:
 
 
 def problems_of(error: ValidationError, model: type[BaseModel], document: Any) -> list[Problem]:
-    return [_problem(detail, model, document) for detail in error.errors(include_url=False, include_context=True)]
+    return [
+        _problem(detail, model, document) for detail in error.errors(include_url=False, include_context=True)
+    ]
 
 
 def _problem(detail: Any, model: type[BaseModel], document: Any) -> Problem:
@@ -63,7 +65,7 @@ def _problem(detail: Any, model: type[BaseModel], document: Any) -> Problem:
         known = _field_names(model, loc[:-1])
         near = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.6)
         folded = [name for name in known if name.lower() == str(loc[-1]).replace("_", "").lower()]
-        guess = (folded or near or [None])[0]
+        guess = next(iter(folded or near), None)
         hint = f"did you mean {guess}?" if guess else f"the fields here are {', '.join(known)}"
         return Problem(field, f"unknown field; {hint}")
     value = None if kind == "missing" else _shown(_lookup(document, detail["loc"]))

@@ -6,6 +6,7 @@ Inside Weft a CPU quantity is whole thousandths of a CPU, memory is bytes and a 
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from functools import lru_cache
@@ -30,7 +31,13 @@ MEMORY_UNITS = {
     "Ti": 2**40,
     "Pi": 2**50,
 }
-DURATION_UNITS = {"d": Decimal(86400), "h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
+DURATION_UNITS = {
+    "d": Decimal(86400),
+    "h": Decimal(3600),
+    "m": Decimal(60),
+    "s": Decimal(1),
+    "ms": Decimal("0.001"),
+}
 
 MAX_CPU = 10**9
 MAX_MEMORY = 2**60
@@ -69,7 +76,14 @@ def parse_memory(value: Any) -> int:
     """Bytes from `"1Gi"`, `"512Mi"`, `"2G"` or a whole number of bytes."""
     number, unit = _split(value, MEMORY_HELP)
     if unit not in MEMORY_UNITS:
-        near = {u.lower(): u for u in MEMORY_UNITS if u} | {"kb": "k", "mb": "M", "gb": "G", "tb": "T", "gib": "Gi", "mib": "Mi"}
+        near = {u.lower(): u for u in MEMORY_UNITS if u} | {
+            "kb": "k",
+            "mb": "M",
+            "gb": "G",
+            "tb": "T",
+            "gib": "Gi",
+            "mib": "Mi",
+        }
         guess = near.get(unit.lower())
         hint = f" (did you mean {format_plain(number)}{guess}?)" if guess else ""
         raise ValueError(f"unknown unit {unit!r}{hint}; {MEMORY_HELP}")
@@ -100,14 +114,14 @@ def show_bytes(size: float) -> str:
 def parse_duration(value: Any) -> float:
     """Seconds from `"30s"`, `"1h30m"`, `"250ms"` or a plain number of seconds."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError(DURATION_HELP)  # noqa: TRY004  (pydantic reports ValueError with the field's path)
+        raise ValueError(DURATION_HELP)
     if isinstance(value, str):
         text = value.strip()
         if not _DURATION.fullmatch(text):
             raise ValueError(DURATION_HELP)
         total = sum((Decimal(n) * DURATION_UNITS[u] for n, u in _DURATION_PART.findall(text)), Decimal(0))
     else:
-        total = Decimal(str(value)) if value == value and abs(value) != float("inf") else Decimal(-1)
+        total = Decimal(str(value)) if math.isfinite(value) else Decimal(-1)
     if total < 0:
         raise ValueError(f"must not be negative; {DURATION_HELP}")
     if total > MAX_DURATION:
@@ -139,7 +153,7 @@ def format_plain(number: Decimal) -> str:
 
 def _split(value: Any, help_text: str) -> tuple[Decimal, str]:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError(help_text)  # noqa: TRY004
+        raise ValueError(help_text)
     text = value.strip() if isinstance(value, str) else format_plain(Decimal(str(value)))
     match = _NUMBER.fullmatch(text)
     if match is None:

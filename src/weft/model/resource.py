@@ -11,7 +11,9 @@ from pydantic.alias_generators import to_camel
 API_VERSION = "weft.dev/v1"
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-NAME_HELP = "lower-case letters, digits and '-', starting and ending with a letter or digit, at most 63 characters"
+NAME_HELP = (
+    "lower-case letters, digits and '-', starting and ending with a letter or digit, at most 63 characters"
+)
 LABEL_KEY_PATTERN = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]

@@ -40,28 +40,24 @@ SIZES: dict[str, Size] = {
     )
 }
 
-DEFAULT_CPU = 1000
+_DEFAULTS = Size("", cpu=1000, memory=0, gpu=0, gpu_type=None)
 
 
 def resolve(resources: Resources, field: str) -> tuple[Resources, list[Problem]]:
     """Resources with nothing left open: from the size first, then the defaults."""
-    size = None
-    if resources.size is not None:
-        size = SIZES.get(resources.size)
-        if size is None:
-            return resources, [Problem(f"{field}.size", f"no such size; choose one of {', '.join(SIZES)}", f'"{resources.size}"')]
-    return (
-        resources.model_copy(
-            update={
-                "cpu": _first(resources.cpu, size and size.cpu, DEFAULT_CPU),
-                "memory": _first(resources.memory, size and size.memory, None),
-                "gpu": _first(resources.gpu, size and size.gpu, 0),
-                "gpu_type": _first(resources.gpu_type, size and size.gpu_type, None),
-            }
-        ),
-        [],
-    )
-
-
-def _first(*values: int | str | None) -> int | str | None:
-    return next((value for value in values if value is not None), None)
+    if resources.size is None:
+        size = _DEFAULTS
+    elif resources.size in SIZES:
+        size = SIZES[resources.size]
+    else:
+        known = ", ".join(SIZES)
+        return resources, [
+            Problem(f"{field}.size", f"no such size; choose one of {known}", f'"{resources.size}"')
+        ]
+    filled = {
+        "cpu": size.cpu if resources.cpu is None else resources.cpu,
+        "memory": (size.memory or None) if resources.memory is None else resources.memory,
+        "gpu": size.gpu if resources.gpu is None else resources.gpu,
+        "gpu_type": size.gpu_type if resources.gpu_type is None else resources.gpu_type,
+    }
+    return resources.model_copy(update=filled), []

@@ -77,7 +77,9 @@ class TaskLog:
         self.segment = segment
         self.keep = keep
         self.dropped = 0
-        self._starts = sorted(int(n[4:]) for n in os.listdir(folder) if n.startswith("log.") and n[4:].isdigit())
+        self._starts = sorted(
+            int(n[4:]) for n in os.listdir(folder) if n.startswith("log.") and n[4:].isdigit()
+        )
         self._fd = -1
         self._index = -1
         self._indexed = 0.0
@@ -162,7 +164,9 @@ class TaskProcess:
             self.log = TaskLog(spec["dir"], spec["log"]["segment"], spec["log"]["keep"])
             self._make_cgroups()
         except OSError as problem:
-            raise CannotStart("CANNOT_START", f"{self.name}: {problem.strerror}: {problem.filename}", self.name) from None
+            raise CannotStart(
+                "CANNOT_START", f"{self.name}: {problem.strerror}: {problem.filename}", self.name
+            ) from None
         if spec["metrics"]:
             self._collect(spec)
 
@@ -173,7 +177,9 @@ class TaskProcess:
             if not os.path.isfile(found):
                 raise CannotStart("COMMAND_NOT_FOUND", f"{self.name}: no such command: {command}", self.name)
             if not os.access(found, os.X_OK):
-                raise CannotStart("COMMAND_NOT_FOUND", f"{self.name}: {command} is not executable (chmod +x)", self.name)
+                raise CannotStart(
+                    "COMMAND_NOT_FOUND", f"{self.name}: {command} is not executable (chmod +x)", self.name
+                )
             self._command = found
             return
         for folder in where.split(":"):
@@ -181,7 +187,9 @@ class TaskProcess:
             if os.access(found, os.X_OK) and not os.path.isdir(found):
                 self._command = found
                 return
-        raise CannotStart("COMMAND_NOT_FOUND", f"{self.name}: no command {command!r} in PATH ({where})", self.name)
+        raise CannotStart(
+            "COMMAND_NOT_FOUND", f"{self.name}: no command {command!r} in PATH ({where})", self.name
+        )
 
     def _make_cgroups(self) -> None:
         groups = self.spec.get("cgroups") or {}
@@ -276,7 +284,7 @@ class TaskProcess:
                 break
         for argv in self.spec.get("cleanup", ()):
             try:
-                subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)  # noqa: S603
+                subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
             except (OSError, subprocess.TimeoutExpired) as problem:
                 self.notes.append(f"clean-up {argv[0]}: {problem}")
         peak, oom = self._memory(usage.ru_maxrss * 1024)

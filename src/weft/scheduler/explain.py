@@ -32,14 +32,19 @@ def explain(cluster: Cluster, gang: Gang) -> Explanation:
     details = tuple(_node(room, gang) for room in rooms[:16])
     needs = describe(gang)
     if not ever:
-        return Explanation(f"can never start here: needs {needs}; {_largest(empty, gang)}", details, ever=False)
+        return Explanation(
+            f"can never start here: needs {needs}; {_largest(empty, gang)}", details, ever=False
+        )
     return Explanation(f"needs {needs}; {_free(rooms, gang)}", details)
 
 
 def describe(gang: Gang) -> str:
     """`3 × (1 cpu, 2 GiB) + 1 × (0.5 cpu) on one node`."""
     counts = Counter(task.request for task in gang.tasks)
-    parts = [f"{count} × ({_request(request)})" if count > 1 else _request(request) for request, count in counts.items()]
+    parts = [
+        f"{count} × ({_request(request)})" if count > 1 else _request(request)
+        for request, count in counts.items()
+    ]
     where = " on one node" if gang.one_node and len(gang.tasks) > 1 else ""
     labels = f" with {', '.join(f'{k}={v}' for k, v in gang.selector)}" if gang.selector else ""
     return " + ".join(parts) + where + labels

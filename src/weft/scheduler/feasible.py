@@ -57,16 +57,17 @@ def _pack(cluster: Cluster, gang: Gang, rooms: list[NodeRoom]) -> list[Binding] 
         return [cluster.reserve(left[0].name, best.node.name, left[0].request)]
     bindings: list[Binding] = []
     while left:
-        best, most = None, 0
+        chosen: NodeRoom | None = None
+        most = 0
         for room in sorted(rooms, key=_fullest_first):
             mark = cluster.mark()
             count = len(_fill(cluster, left, room))
             cluster.revert(mark)
             if count > most:
-                best, most = room, count
-        if best is None:
+                chosen, most = room, count
+        if chosen is None:
             return None
-        placed = _fill(cluster, left, best)
+        placed = _fill(cluster, left, chosen)
         bindings += placed
         done = {binding.task for binding in placed}
         left = [task for task in left if task.name not in done]

@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from weft.backends.local.machine import Shape
@@ -82,6 +83,7 @@ async def _serve(home: Home, shape: Shape, listener: socket.socket) -> None:
         app.build(operations, home.token()),
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         lifespan="off",
         ws="none",
         server_header=False,
@@ -108,7 +110,9 @@ def _listen(host: str, port: int | None, home: Home) -> socket.socket:
     except ValueError:
         raise HomeError(f"--host {host} is no address; use 127.0.0.1 or ::1") from None
     if not loopback.is_loopback:
-        raise HomeError(f"--host {host}: the server listens on loopback only (127.0.0.1 or ::1); reach it over ssh -L")
+        raise HomeError(
+            f"--host {host}: the server listens on loopback only (127.0.0.1 or ::1); reach it over ssh -L"
+        )
     family = socket.AF_INET6 if loopback.version == 6 else socket.AF_INET
     wishes = [port] if port is not None else [home.last_port(), 0]
     for wish in wishes:
@@ -119,7 +123,9 @@ def _listen(host: str, port: int | None, home: Home) -> socket.socket:
         except OSError as problem:
             listener.close()
             if wish == wishes[-1]:
-                raise HomeError(f"cannot listen on {loopback}:{wish}: {problem.strerror}; choose another --port") from None
+                raise HomeError(
+                    f"cannot listen on {loopback}:{wish}: {problem.strerror}; choose another --port"
+                ) from None
             continue
         listener.listen(2048)
         return listener
@@ -129,15 +135,21 @@ def _listen(host: str, port: int | None, home: Home) -> socket.socket:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m weft.server", description="Run one Weft server.")
     default = Path(os.environ.get("WEFT_HOME") or "~/.weft")
-    parser.add_argument("--home", type=Path, default=default, help="where all its data is (WEFT_HOME, ~/.weft)")
+    parser.add_argument(
+        "--home", type=Path, default=default, help="where all its data is (WEFT_HOME, ~/.weft)"
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=None)
     parser.add_argument("--nodes", type=_count, default=1, help="carve the machine into virtual nodes")
-    parser.add_argument("--cpu", type=_quantity(parse_cpu), default=None, help="CPUs in all, in place of the real ones")
+    parser.add_argument(
+        "--cpu", type=_quantity(parse_cpu), default=None, help="CPUs in all, in place of the real ones"
+    )
     parser.add_argument("--memory", type=_quantity(parse_memory), default=None, help="memory in all")
     parser.add_argument("--gpus", type=int, default=None, help="virtual GPUs in all, in place of real ones")
     parser.add_argument("--gpu-type", default=None)
-    parser.add_argument("--restore", type=Path, default=None, help="fill an empty home from a backup, and end")
+    parser.add_argument(
+        "--restore", type=Path, default=None, help="fill an empty home from a backup, and end"
+    )
     return parser.parse_args()
 
 
@@ -148,10 +160,10 @@ def _count(text: str) -> int:
     return number
 
 
-def _quantity(parse: object) -> object:
+def _quantity(parse: Callable[[str], int]) -> Callable[[str], int]:
     def convert(text: str) -> int:
         try:
-            return parse(text)  # type: ignore[operator,no-any-return]
+            return parse(text)
         except ValueError as problem:
             raise argparse.ArgumentTypeError(f"{text!r}: {problem}") from None
 

@@ -61,13 +61,27 @@ class ClusterOperations:
         name = {"name": NAME_PATTERN}
         return [
             Operation(
-                "GET", "/healthz", "Whether the server lives", self.health, {200: Answer("It does", OBJECT)}, public=True
+                "GET",
+                "/healthz",
+                "Whether the server lives",
+                self.health,
+                {200: Answer("It does", OBJECT)},
+                public=True,
             ),
             Operation(
-                "GET", "/openapi.json", "This document", self.openapi, {200: Answer("OpenAPI 3.1", OBJECT)}, public=True
+                "GET",
+                "/openapi.json",
+                "This document",
+                self.openapi,
+                {200: Answer("OpenAPI 3.1", OBJECT)},
+                public=True,
             ),
-            Operation("GET", "/v1/status", "The server in numbers", self.status, {200: Answer("Facts", OBJECT)}),
-            Operation("GET", "/v1/nodes", "Nodes and what is free", self.nodes, {200: Answer("Nodes", ITEMS)}),
+            Operation(
+                "GET", "/v1/status", "The server in numbers", self.status, {200: Answer("Facts", OBJECT)}
+            ),
+            Operation(
+                "GET", "/v1/nodes", "Nodes and what is free", self.nodes, {200: Answer("Nodes", ITEMS)}
+            ),
             Operation("GET", "/v1/queue", "What waits, in order", self.queue, {200: Answer("Jobs", ITEMS)}),
             Operation("GET", "/v1/top", "What running tasks use", self.top, {200: Answer("Tasks", ITEMS)}),
             Operation("GET", "/v1/jobtypes", "The job types", self.jobtypes, {200: Answer("Types", ITEMS)}),
@@ -98,7 +112,11 @@ class ClusterOperations:
                 path_patterns=digest,
             ),
             Operation(
-                "GET", "/v1/secrets", "Names and keys of the secrets", self.list_secrets, {200: Answer("Secrets", ITEMS)}
+                "GET",
+                "/v1/secrets",
+                "Names and keys of the secrets",
+                self.list_secrets,
+                {200: Answer("Secrets", ITEMS)},
             ),
             Operation(
                 "PUT",
@@ -218,7 +236,10 @@ class ClusterOperations:
         return _json({"items": items})
 
     async def jobtypes(self, request: Request, query: Query) -> Response:
-        items = [job_type.model_dump(mode="json", by_alias=True, exclude_none=True) for job_type in catalogue().values()]
+        items = [
+            job_type.model_dump(mode="json", by_alias=True, exclude_none=True)
+            for job_type in catalogue().values()
+        ]
         return _json({"items": items})
 
     async def schema(self, request: Request, query: Query) -> Response:
@@ -236,7 +257,9 @@ class ClusterOperations:
     # ── secrets ──
 
     async def list_secrets(self, request: Request, query: Query) -> Response:
-        return _json({"items": [{"name": name, "keys": keys} for name, keys in self._secrets.names().items()]})
+        return _json(
+            {"items": [{"name": name, "keys": keys} for name, keys in self._secrets.names().items()]}
+        )
 
     async def put_secret(self, request: Request, query: Query) -> Response:
         name = _name(request)

@@ -50,7 +50,9 @@ class Home:
             lock.write(str(os.getpid()))
             lock.flush()
         except OSError as problem:
-            raise HomeError(f"cannot write in {self.path}: {problem.strerror}; free some space and start again") from None
+            raise HomeError(
+                f"cannot write in {self.path}: {problem.strerror}; free some space and start again"
+            ) from None
         self._lock = lock
 
     def token(self) -> str:

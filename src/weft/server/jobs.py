@@ -52,10 +52,20 @@ class JobOperations:
                 "/v1/jobs",
                 "Submit a job",
                 self.submit_job,
-                {201: Answer("Kept; it waits for its place", JOB), 200: Answer("A dry run, or this key was seen", JOB)},
-                params=(Param("dryRun", "boolean", "Only check, and answer with every default filled in.", False),),
+                {
+                    201: Answer("Kept; it waits for its place", JOB),
+                    200: Answer("A dry run, or this key was seen", JOB),
+                },
+                params=(
+                    Param("dryRun", "boolean", "Only check, and answer with every default filled in.", False),
+                ),
                 headers=(
-                    Param("Idempotency-Key", "string", "Submitting twice with one key submits once.", pattern=r"^[!-~]{1,255}$"),
+                    Param(
+                        "Idempotency-Key",
+                        "string",
+                        "Submitting twice with one key submits once.",
+                        pattern=r"^[!-~]{1,255}$",
+                    ),
                 ),
                 body=JOB,
                 problems=(409, 413, 507),
@@ -67,11 +77,22 @@ class JobOperations:
                 self.list_jobs,
                 {200: Answer("A page of jobs", ITEMS)},
                 params=(
-                    Param("state", "string", "Only these states, separated by commas.", pattern=rf"^({STATES})(,({STATES}))*$"),
+                    Param(
+                        "state",
+                        "string",
+                        "Only these states, separated by commas.",
+                        pattern=rf"^({STATES})(,({STATES}))*$",
+                    ),
                     Param("label", "string", "Only jobs with this label: key=value.", pattern=r"^[^=]+=.*$"),
                     Param("limit", "integer", "At most so many.", 100, 1, 100_000),
                     Param("before", "string", "Go on after a page: its `next`."),
-                    Param("view", "string", "full resources, or a summary of each.", "full", pattern="^(full|summary)$"),
+                    Param(
+                        "view",
+                        "string",
+                        "full resources, or a summary of each.",
+                        "full",
+                        pattern="^(full|summary)$",
+                    ),
                 ),
             ),
             Operation(
@@ -217,7 +238,9 @@ class JobOperations:
             items = to_json([_summary(row) for row in rows])
         else:
             items = b"[" + b",".join(live.stored_document(row) for row in rows) + b"]"
-        return _json(b"".join((b'{"items":', items, b',"total":', str(total).encode(), b',"next":', more, b"}")))
+        return _json(
+            b"".join((b'{"items":', items, b',"total":', str(total).encode(), b',"next":', more, b"}"))
+        )
 
     def _with_label(
         self, label: tuple[str, str], states: Any, limit: int, before: tuple[float, str] | None
@@ -265,7 +288,11 @@ class JobOperations:
         job = self._find(request)
         if query["follow"]:
             return stream(self._events(query["after"], job.uid))
-        return _json(to_json({"items": [e.dump() for e in self._control.store.events(uid=job.uid, after=query["after"])]}))
+        return _json(
+            to_json(
+                {"items": [e.dump() for e in self._control.store.events(uid=job.uid, after=query["after"])]}
+            )
+        )
 
     async def all_events(self, request: Request, query: Query) -> Response:
         if query["follow"]:
@@ -302,7 +329,9 @@ class JobOperations:
         if query["task"] is not None:
             if query["task"] not in tasks:
                 raise ApiProblem(
-                    404, "No such task", f"job {job.name} has no task {query['task']}; it has {', '.join(tasks[:10])}"
+                    404,
+                    "No such task",
+                    f"job {job.name} has no task {query['task']}; it has {', '.join(tasks[:10])}",
                 )
             tasks = [query["task"]]
         control = self._control
@@ -435,5 +464,3 @@ def _plain_reason(job: LiveJob) -> str:
             return "all went well"
         case state:
             return f"is {state.value.lower()}"
-
-

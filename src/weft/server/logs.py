@@ -61,7 +61,12 @@ class LogFollower:
             lines, after = log.lines(offset, CHUNK, final=final)
             if lines and lines[0].offset > offset:
                 gone = lines[0].offset - offset
-                note = {"task": task, "offset": offset, "time": lines[0].time, "text": f"[weft: {gone} bytes rotated away]"}
+                note = {
+                    "task": task,
+                    "offset": offset,
+                    "time": lines[0].time,
+                    "text": f"[weft: {gone} bytes rotated away]",
+                }
                 found.append((lines[0].time, note))
             found += [(line.time, _dump(line)) for line in lines]
             self._offsets[task] = after

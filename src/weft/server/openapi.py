@@ -58,7 +58,13 @@ def _operation(operation: Operation) -> dict[str, Any]:
     ]
     for place, params in (("query", operation.params), ("header", operation.headers)):
         parameters += [
-            {"name": p.name, "in": place, "required": False, "description": p.description, "schema": p.schema()}
+            {
+                "name": p.name,
+                "in": place,
+                "required": False,
+                "description": p.description,
+                "schema": p.schema(),
+            }
             for p in params
         ]
     responses: dict[str, Any] = {}

@@ -87,8 +87,10 @@ class Operation:
 
     def query(self, request: Request) -> dict[str, Any]:
         """The checked parameters, defaults filled in; all mistakes at once."""
-        known = {param.name: param for param in self.params}
         values = {param.name: param.default for param in self.params}
+        if not request.scope["query_string"]:
+            return values
+        known = {param.name: param for param in self.params}
         problems = []
         for name, text in request.query_params.multi_items():
             param = known.get(name)
@@ -103,6 +105,10 @@ class Operation:
                 problems.append(Problem(f"query.{name}", str(error), f'"{text[:80]}"'))
         if problems:
             raise ApiProblem(
-                422, "Not valid", "; ".join(map(str, problems)), problems=problems, next_step="see /openapi.json"
+                422,
+                "Not valid",
+                "; ".join(map(str, problems)),
+                problems=problems,
+                next_step="see /openapi.json",
             )
         return values

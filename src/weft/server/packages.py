@@ -46,13 +46,18 @@ class Packages:
                 os.fsync(file.fileno())
             if f"sha256:{found.hexdigest()}" != digest:
                 raise ApiProblem(
-                    422, "Wrong digest", f"the bytes received have the digest sha256:{found.hexdigest()}, not {digest}"
+                    422,
+                    "Wrong digest",
+                    f"the bytes received have the digest sha256:{found.hexdigest()}, not {digest}",
                 )
             new = not self.has(digest)
             temporary.replace(self.path(digest))
         except OSError as problem:
             raise ApiProblem(
-                507, "Disk full", f"cannot keep the package: {problem.strerror}", next_step="free some space and try again"
+                507,
+                "Disk full",
+                f"cannot keep the package: {problem.strerror}",
+                next_step="free some space and try again",
             ) from None
         finally:
             temporary.unlink(missing_ok=True)

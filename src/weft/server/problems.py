@@ -42,7 +42,11 @@ class ApiProblem(Exception):
         }
         if self.problems:
             body["problems"] = [
-                {"field": p.field, "message": p.message, **({"value": p.value} if p.value is not None else {})}
+                {
+                    "field": p.field,
+                    "message": p.message,
+                    **({"value": p.value} if p.value is not None else {}),
+                }
                 for p in self.problems
             ]
         if self.next_step:

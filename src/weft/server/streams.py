@@ -38,7 +38,7 @@ async def _with_keep_alive(messages: AsyncIterator[Message]) -> AsyncIterator[by
     try:
         while True:
             if pending is None:
-                pending = asyncio.ensure_future(anext(messages))  # type: ignore[arg-type]
+                pending = asyncio.ensure_future(anext(messages))
             done, _ = await asyncio.wait({pending}, timeout=KEEP_ALIVE)
             if not done:
                 yield b": keep-alive\n\n"

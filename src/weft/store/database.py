@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-from sqlalchemy import Engine, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import QueuePool
 
@@ -36,7 +36,10 @@ def open_database(path: Path) -> Engine:
 
 def _engine(path: Path) -> Engine:
     engine = create_engine(
-        f"sqlite:///{path}", poolclass=QueuePool, pool_size=8, connect_args={"check_same_thread": False, "timeout": 30}
+        f"sqlite:///{path}",
+        poolclass=QueuePool,
+        pool_size=8,
+        connect_args={"check_same_thread": False, "timeout": 30},
     )
 
     @event.listens_for(engine, "connect")
@@ -46,16 +49,16 @@ def _engine(path: Path) -> Engine:
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
-    def _begin(connection: object) -> None:
-        connection.exec_driver_sql("BEGIN")  # type: ignore[attr-defined]
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
 
     return engine
 
 
-def _version(connection: object) -> str | None:
-    if "alembic_version" not in inspect(connection).get_table_names():  # type: ignore[attr-defined]
+def _version(connection: Connection) -> str | None:
+    if "alembic_version" not in inspect(connection).get_table_names():
         return None
-    row = connection.execute(text("select version_num from alembic_version")).first()  # type: ignore[attr-defined]
+    row = connection.execute(text("select version_num from alembic_version")).first()
     return str(row[0]) if row else None
 
 
@@ -83,7 +86,12 @@ def _migrate(engine: Engine, path: Path, version: str | None) -> None:
 
 def _explain(problem: Exception, path: Path) -> str:
     cause = str(getattr(problem, "orig", problem))
-    if "readonly" in cause or "read-only" in cause or "unable to open" in cause or isinstance(problem, PermissionError):
+    if (
+        "readonly" in cause
+        or "read-only" in cause
+        or "unable to open" in cause
+        or isinstance(problem, PermissionError)
+    ):
         return f"cannot write {path}: {cause}; check the folder's owner and permissions, or set WEFT_HOME to another"
     if "full" in cause:
         return f"cannot write {path}: no room on the disk; free some and start again"

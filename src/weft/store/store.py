@@ -101,7 +101,9 @@ class Store:
         return self._rows(query.order_by(resources.c.created, resources.c.uid))
 
     def expired(self, now: float) -> list[Row[Any]]:
-        return self._rows(select(resources.c.uid, resources.c.kind, resources.c.name).where(resources.c.expires <= now))
+        return self._rows(
+            select(resources.c.uid, resources.c.kind, resources.c.name).where(resources.c.expires <= now)
+        )
 
     def next_expiry(self) -> float | None:
         rows = self._rows(select(func.min(resources.c.expires)))
@@ -127,13 +129,19 @@ class Store:
             query = query.where(resources.c.state.in_(states))
         if before is not None:
             created, uid = before
-            older = (resources.c.created < created) | ((resources.c.created == created) & (resources.c.uid < uid))
+            older = (resources.c.created < created) | (
+                (resources.c.created == created) & (resources.c.uid < uid)
+            )
             query = query.where(older)
         return self._rows(query.order_by(resources.c.created.desc(), resources.c.uid.desc()).limit(limit))
 
     def counts(self, kind: str) -> dict[str, int]:
-        query = select(resources.c.state, func.count()).where(resources.c.kind == kind).group_by(resources.c.state)
-        return {state: count for state, count in self._rows(query)}
+        query = (
+            select(resources.c.state, func.count().label("jobs"))
+            .where(resources.c.kind == kind)
+            .group_by(resources.c.state)
+        )
+        return {row.state: row.jobs for row in self._rows(query)}
 
     def names(self, kind: str, limit: int = 2000) -> list[str]:
         query = select(resources.c.name).where(resources.c.kind == kind)
@@ -165,6 +173,4 @@ class Store:
 
     def metric_offsets(self, uid: str) -> dict[str, int]:
         query = select(metric_offsets.c.task, metric_offsets.c.offset).where(metric_offsets.c.uid == uid)
-        return {task: offset for task, offset in self._rows(query)}
-
-
+        return {row.task: row.offset for row in self._rows(query)}

@@ -29,7 +29,7 @@ RETRY_SECONDS = 0.5
 MOST_AT_ONCE = 2000
 log = logging.getLogger("weft.store")
 
-_DIALECT = sqlite.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
+_DIALECT = sqlite.dialect(paramstyle="named")
 
 
 def _sql(statement: Any) -> str:
@@ -118,7 +118,9 @@ class Writer:
             self.full = False
             self._tell(batch, None)
 
-    def _one_by_one(self, connection: sqlite3.Connection, batch: list[Write], problem: sqlite3.IntegrityError) -> None:
+    def _one_by_one(
+        self, connection: sqlite3.Connection, batch: list[Write], problem: sqlite3.IntegrityError
+    ) -> None:
         """One write of the batch clashes with what is there: only that one fails."""
         if len(batch) == 1:
             self._tell(batch, Conflict(str(problem)))
@@ -131,7 +133,11 @@ class Writer:
         if not self.full:
             log.error("cannot write to the database: %s", getattr(problem, "orig", problem))
         self.full = full
-        reason = StoreFull("no room on the disk") if full else StoreError(f"the database refused a write: {problem}")
+        reason = (
+            StoreFull("no room on the disk")
+            if full
+            else StoreError(f"the database refused a write: {problem}")
+        )
         self._tell([write for write in batch if write.refusable], reason)
         must = [write for write in batch if not write.refusable]
         if must and self._stopping:
@@ -212,8 +218,10 @@ class Writer:
         for columns, rows in by_columns.items():
             statement = self._updates.get(columns)
             if statement is None:
-                values = {column: bindparam(column) for column in columns}
-                statement = _sql(update(resources).where(resources.c.uid == bindparam("the_uid")).values(values))
+                values: dict[str, Any] = {column: bindparam(column) for column in columns}
+                statement = _sql(
+                    update(resources).where(resources.c.uid == bindparam("the_uid")).values(values)
+                )
                 self._updates[columns] = statement
             connection.executemany(statement, rows)
 

@@ -64,7 +64,9 @@ class LocalBackend:
         return self._nodes
 
     def notes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self._cgroups.notes(), *(note for node in self._nodes for note in node.notes))))
+        return tuple(
+            dict.fromkeys((*self._cgroups.notes(), *(note for node in self._nodes for note in node.notes)))
+        )
 
     async def start(self, listener: Listener) -> None:
         self._loop = asyncio.get_running_loop()
@@ -72,7 +74,7 @@ class LocalBackend:
         label = "weft-" + hashlib.sha256(self.home.encode()).hexdigest()[:12]
         self._cgroups = cgroups.discover(label)
         for folder in (self.jobs, self.data):
-            Path(folder).mkdir(exist_ok=True)
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
         self._environment = commands.base_environment(os.environ, self._link_runtime())
         self._pool = Pool()
         self._pool.start()
@@ -148,7 +150,9 @@ class LocalBackend:
         assert binding is not None
         node = next((node for node in self._nodes if node.name == binding.node), None)
         if node is None:
-            raise Permanent(Code.CANNOT_START, f"node {binding.node} is no longer part of this machine", task.name)
+            raise Permanent(
+                Code.CANNOT_START, f"node {binding.node} is no longer part of this machine", task.name
+            )
         groups, notes = self._cgroups.task(f"{job.uid}-{task.name}-{launch}", task.request)
         subdir = job.spec.code.subdir if job.spec.code is not None else None
         message: dict[str, Any] = {
@@ -211,7 +215,9 @@ class LocalBackend:
         """The supervisor died with work to do: end what it left, so that nothing runs unwatched."""
         for pid in processes_of(job.uid, launch):
             _signal_quietly(pid, signal.SIGKILL)
-        lost = Failure(Code.SUPERVISOR_LOST, "the process that watched it was killed; its exit code is unknown")
+        lost = Failure(
+            Code.SUPERVISOR_LOST, "the process that watched it was killed; its exit code is unknown"
+        )
         self._listener(job.uid, Undone(launch, lost, temporary=True))
         for task in job.status.tasks:
             if task.launch == launch and task.state.alive:
@@ -318,7 +324,9 @@ class LocalBackend:
         return [line.text[:LOG_TAIL_WIDTH] for line in lines]
 
     def usage(self, jobs: list[Assignment]) -> list[TaskUsage]:
-        running = {(job.uid, t.name): t.pid for job in jobs for t in job.status.tasks if t.state.alive and t.pid}
+        running = {
+            (job.uid, t.name): t.pid for job in jobs for t in job.status.tasks if t.state.alive and t.pid
+        }
         return self._meter.read(running)
 
 

@@ -22,10 +22,14 @@ class Cgroups:
     cpu: str | None = None
 
     def notes(self) -> tuple[str, ...]:
-        missing = [name for name, place in (("memory", self.memory), ("fractional CPU", self.cpu)) if place is None]
+        missing = [
+            name for name, place in (("memory", self.memory), ("fractional CPU", self.cpu)) if place is None
+        ]
         if not missing:
             return ()
-        return (f"{' and '.join(missing)} limits are not enforced: no writable cgroup (run as root, or delegate one)",)
+        return (
+            f"{' and '.join(missing)} limits are not enforced: no writable cgroup (run as root, or delegate one)",
+        )
 
     def task(self, name: str, request: Request) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
         """What a supervisor must make for one task, and what could not be granted.
@@ -40,7 +44,11 @@ class Cgroups:
             notes.append("its memory limit is not enforced: no writable cgroup")
         if shared and self.cpu is None:
             notes.append("its CPU limit is not enforced: no writable cgroup")
-        plan = self._plan_v2(name, request, shared) if self.version == 2 else self._plan_v1(name, request, shared)
+        plan = (
+            self._plan_v2(name, request, shared)
+            if self.version == 2
+            else self._plan_v1(name, request, shared)
+        )
         return (plan if plan["folders"] else None), tuple(notes)
 
     def _plan_v1(self, name: str, request: Request, shared: bool) -> dict[str, Any]:

@@ -35,7 +35,9 @@ def bring(code: Code, packages: Path, folder: JobFolder) -> None:
             assert code.commit is not None
             checkout(code.git, code.commit, fresh)
         if code.subdir is not None and not (fresh / code.subdir).is_dir():
-            raise Permanent(FailureCode.BAD_CODE, f"the code has no folder {code.subdir!r} (spec.code.subdir)")
+            raise Permanent(
+                FailureCode.BAD_CODE, f"the code has no folder {code.subdir!r} (spec.code.subdir)"
+            )
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
@@ -54,7 +56,9 @@ def unpack(archive: Path, target: Path, digest: str) -> None:
         with tarfile.open(archive) as tar:
             tar.extractall(target, filter="data")
     except FileNotFoundError:
-        raise Permanent(FailureCode.BAD_CODE, f"package {digest} is not stored here; submit the job again") from None
+        raise Permanent(
+            FailureCode.BAD_CODE, f"package {digest} is not stored here; submit the job again"
+        ) from None
     except (tarfile.TarError, EOFError, OSError, ValueError) as problem:
         raise Permanent(FailureCode.BAD_CODE, f"package {digest} cannot be unpacked: {problem}") from None
 
@@ -85,9 +89,13 @@ def checkout(url: str, commit: str, target: Path) -> None:
         if out.returncode != 0:
             raise Permanent(FailureCode.BAD_CODE, f"{url} has no commit {commit}: {_last_line(out.stderr)}")
     except FileNotFoundError:
-        raise Permanent(FailureCode.BAD_CODE, "code from git needs git, which is not installed here") from None
+        raise Permanent(
+            FailureCode.BAD_CODE, "code from git needs git, which is not installed here"
+        ) from None
     except subprocess.TimeoutExpired:
-        raise Permanent(FailureCode.BAD_CODE, f"git took longer than {GIT_TIMEOUT} s to fetch {url}") from None
+        raise Permanent(
+            FailureCode.BAD_CODE, f"git took longer than {GIT_TIMEOUT} s to fetch {url}"
+        ) from None
     shutil.rmtree(target / ".git", ignore_errors=True)
 
 

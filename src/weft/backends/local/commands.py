@@ -19,7 +19,7 @@ from weft.model.gang import Task
 from weft.model.job import Role
 
 INHERITED = frozenset(
-    "HOME USER LOGNAME SHELL LANG LANGUAGE TZ LD_LIBRARY_PATH CUDA_HOME CUDA_PATH SSL_CERT_FILE SSL_CERT_DIR "
+    "HOME USER LOGNAME SHELL LANG LANGUAGE TZ LD_LIBRARY_PATH CUDA_HOME CUDA_PATH SSL_CERT_FILE SSL_CERT_DIR "  # noqa: SIM905
     "REQUESTS_CA_BUNDLE http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY".split()
 )
 """What a task takes over from the server's environment; a server's other variables may be secrets."""
@@ -115,7 +115,9 @@ class Isolated:
     cleanup: list[list[str]]
 
 
-def isolate(job: Assignment, task: Task, spec: dict[str, Any], home: str, folder: JobFolder, launch: int) -> Isolated:
+def isolate(
+    job: Assignment, task: Task, spec: dict[str, Any], home: str, folder: JobFolder, launch: int
+) -> Isolated:
     """Wrap a task's command as its job asks: plain, in a sandbox, or in a container."""
     image = job.spec.roles[task.role].image or job.spec.image
     if image is not None:
@@ -151,17 +153,17 @@ def _sandbox(spec: dict[str, Any], home: str, folder: JobFolder) -> list[str]:
     assert bwrap is not None
     visible = []
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
-        if prefix.startswith("/tmp/"):  # noqa: S108  (an interpreter there would vanish behind the private /tmp)
+        if prefix.startswith("/tmp/"):
             visible += ["--ro-bind", prefix, prefix]
     runtime = f"{home}/runtime"
     package = str(Path(f"{runtime}/weft").resolve())
-    if package.startswith("/tmp/"):  # noqa: S108
+    if package.startswith("/tmp/"):
         visible += ["--ro-bind", package, package]
-    devices = [d for d in ("/dev/shm", *map(str, Path("/dev").glob("nvidia*"))) if os.path.exists(d)]  # noqa: PTH110,S108
+    devices = [d for d in ("/dev/shm", *map(str, Path("/dev").glob("nvidia*"))) if os.path.exists(d)]  # noqa: PTH110
     binds = [flag for device in devices for flag in ("--dev-bind", device, device)]
-    spec["env"]["TMPDIR"] = "/tmp"  # noqa: S108
+    spec["env"]["TMPDIR"] = "/tmp"
     return [
-        bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *binds, "--proc", "/proc", "--tmpfs", "/tmp",  # noqa: S108
+        bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *binds, "--proc", "/proc", "--tmpfs", "/tmp",
         "--tmpfs", home, *visible, "--ro-bind", runtime, runtime, "--ro-bind", f"{home}/data", f"{home}/data", "--bind", folder.root, folder.root,
         "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--chdir", spec["cwd"], "--",
     ]  # fmt: skip
@@ -184,4 +186,9 @@ def _container(
         *limits, *variables, f"--volume={folder.root}:{folder.root}",
         f"--volume={spec['env']['DATA_DIR']}:{spec['env']['DATA_DIR']}:ro", f"--workdir={spec['cwd']}", image, *spec["argv"],
     ]  # fmt: skip
-    return Isolated(argv, [[tool, "rm", "--force", "--ignore", name]] if tool.endswith("podman") else [[tool, "rm", "-f", name]])
+    return Isolated(
+        argv,
+        [[tool, "rm", "--force", "--ignore", name]]
+        if tool.endswith("podman")
+        else [[tool, "rm", "-f", name]],
+    )

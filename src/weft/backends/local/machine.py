@@ -40,7 +40,9 @@ def carve(shape: Shape, cpu_ids: list[int], memory: int, found: tuple[Gpu, ...])
     each_cpu = max(total_cpu // count // 1000 * 1000, 1000) if shape.cpu is None else total_cpu // count
     exclusive = each_cpu % 1000 == 0 and each_cpu * count <= len(cpu_ids) * 1000
     own = each_cpu // 1000
-    notes = () if exclusive else (f"CPUs are shared: {each_cpu * count / 1000:g} declared, {len(cpu_ids)} real",)
+    notes = (
+        () if exclusive else (f"CPUs are shared: {each_cpu * count / 1000:g} declared, {len(cpu_ids)} real",)
+    )
     each_memory = (shape.memory if shape.memory is not None else memory) // count
     return tuple(
         Node(
@@ -94,7 +96,9 @@ def parse_gpus(listing: str) -> tuple[Gpu, ...]:
         index, _, name = line.partition(",")
         if not index.strip().isdigit():
             continue
-        words = [w for w in re.split(r"[\s-]+", name) if re.search(r"\d", w) and not re.fullmatch(r"\d+(GB|MB)", w)]
+        words = [
+            w for w in re.split(r"[\s-]+", name) if re.search(r"\d", w) and not re.fullmatch(r"\d+(GB|MB)", w)
+        ]
         model = (words or [name.strip()])[0].lower()
         gpus.append(Gpu(int(index), re.sub(r"[^a-z0-9.]+", "-", model) or "gpu"))
     return tuple(gpus)

@@ -225,6 +225,5 @@ def restore(file: str, /) -> int:
     code = subprocess.run(command, cwd=home, env=server_environment(), check=False).returncode
     if code != 0:
         raise WeftError(f"cannot restore {file}", f"the server ended with exit code {code}; see above")
-    print(f"{home} restored from {file}")
     terminal.next_step("weft up")
     return 0

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Programs that some tests use and pip cannot bring. Without root the tests that need one say so.
+set -eu
+missing=""
+command -v bwrap >/dev/null || missing="$missing bubblewrap"
+command -v podman >/dev/null || missing="$missing podman"
+command -v git >/dev/null || missing="$missing git"
+[ -z "$missing" ] && exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "not installed and not installable here:$missing (their tests will be skipped)"
+    exit 0
+fi
+echo "installing for the tests:$missing"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086
+apt-get install -qq -y --no-install-recommends $missing busybox-static crun >/dev/null
