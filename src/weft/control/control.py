@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from weft.backends.api import Backend, TaskUsage
@@ -16,9 +17,8 @@ from weft.control.guardian import Guardian
 from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
 from weft.jobtypes.complete import complete
-from weft.model.gang import gang_of
 from weft.model.job import TrainingJob
-from weft.model.lifecycle import Admitted, Asked, Event, Placed, Refused, advance, submitted
+from weft.model.lifecycle import Admitted, Asked, Event, Placed, Refused, advance
 from weft.model.status import Desire, State
 from weft.scheduler.cluster import Cluster
 from weft.scheduler.explain import Explanation, describe, explain
@@ -123,7 +123,7 @@ class Control:
         now = self.clock()
         metadata = prepared.metadata.model_copy(update={"uid": _new_uid(now), "created": now})
         prepared = prepared.model_copy(update={"metadata": metadata})
-        entry = live.live_job(prepared, submitted(gang_of(prepared.spec)))
+        entry = live.live_job(prepared)
         if entry.name in self._names:
             if key is not None and (known := await self._submitted_before(key)) is not None:
                 return known, False
@@ -142,24 +142,27 @@ class Control:
             State.PENDING.value,
         )
         self._names[entry.name] = entry
+        kept = self.store.write([Create(live.creation_row(entry, key)), pending, queued], refusable=True)
+        kept.add_done_callback(partial(self._kept, entry))  # also when whoever submitted has gone away
         try:
-            await self.store.write([Create(live.creation_row(entry, key)), pending, queued], refusable=True)
+            await asyncio.shield(kept)
         except Conflict:
-            self._names.pop(entry.name, None)
             if key is not None and (known := await self._submitted_before(key)) is not None:
                 return known, False
             raise NameTaken(entry.name) from None
-        except BaseException:
+        return entry, True
+
+    def _kept(self, entry: LiveJob, written: asyncio.Future[None]) -> None:
+        if written.cancelled() or written.exception() is not None:
             self._names.pop(entry.name, None)
-            raise
+            return
         self.track(entry)
         self.enqueue(entry)
         self.guardian.set_timer(entry)
-        return entry, True
 
     async def _submitted_before(self, key: str) -> LiveJob | None:
         """The job that this key made. The empty write waits for whatever is still being committed."""
-        await self.store.write(())
+        await asyncio.shield(self.store.write(()))
         row = self.store.by_submit_key(KIND, key)
         return None if row is None else self.jobs.get(row.uid) or live.from_row(row)
 
@@ -304,7 +307,7 @@ class Control:
         while True:
             for row in self.store.expired(self.clock()):
                 log.info("job %s: its ttlAfterFinished is over; deleting it", row.name)
-                await self.delete(row.uid, row.name, "ttl")
+                await asyncio.shield(self.delete(row.uid, row.name, "ttl"))
             upcoming = self.store.next_expiry()
             delay = EXPIRY_CHECK if upcoming is None else upcoming - self.clock()
             await asyncio.sleep(min(max(delay, 0.05), EXPIRY_CHECK))

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from weft.backends.api import Backend
@@ -108,7 +109,7 @@ class Guardian:
         ):
             status = replace(status, log_tail=tuple(self._log_tail(job.uid, status.failure.task)))
         job.status = status
-        changes: list[Any] = [Update(job.uid, status_row(job))]
+        changes: list[Any] = [Update(job.uid, partial(status_row, job))]
         if status.state is not previous:
             changes.append(
                 Happened(

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from weft.backends.api import Assignment
 from weft.model.gang import Request, gang_of
 from weft.model.job import TrainingJob, TrainingJobSpec
+from weft.model.lifecycle import submitted
 from weft.model.resource import API_VERSION, Metadata
 from weft.model.status import Binding, JobStatus
 
@@ -32,7 +33,8 @@ class LiveJob(Assignment):
         return self.spec.priority
 
 
-def live_job(job: TrainingJob, status: JobStatus) -> LiveJob:
+def live_job(job: TrainingJob) -> LiveJob:
+    """A job that has just been submitted."""
     metadata = job.metadata
     assert metadata.uid is not None
     assert metadata.name is not None
@@ -40,9 +42,8 @@ def live_job(job: TrainingJob, status: JobStatus) -> LiveJob:
         to_json(metadata, by_alias=True, exclude_none=True),
         to_json(job.spec, by_alias=True, exclude_none=True),
     )
-    return LiveJob(
-        metadata.uid, metadata.name, job.spec, gang_of(job.spec), status, metadata, written=written
-    )
+    gang = gang_of(job.spec)
+    return LiveJob(metadata.uid, metadata.name, job.spec, gang, submitted(gang), metadata, written=written)
 
 
 def from_row(row: Any) -> LiveJob:

@@ -109,6 +109,9 @@ class Resources(Strict):
     """A T-shirt size such as `v100-2`: fills cpu, memory, gpu and gpuType where they are left out."""
 
 
+_DEFAULT_RESOURCES = Resources()
+
+
 class RestartPolicy(StrEnum):
     NEVER = "never"
     ON_FAILURE = "on-failure"
@@ -127,11 +130,14 @@ class Restart(Strict):
     """The wait never grows past this."""
 
 
+_DEFAULT_RESTART = Restart()
+
+
 class Role(Strict):
     """A group of equal tasks. What is left out here is taken from the job."""
 
     replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
-    resources: Resources = Resources()
+    resources: Resources = Field(default_factory=lambda: _DEFAULT_RESOURCES)
     command: Annotated[list[Text], Field(min_length=1)] | None = None
     args: list[Text] | None = None
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
@@ -153,6 +159,9 @@ class Placement(Strict):
     """one: all tasks of the job on the same node."""
     selector: dict[LabelKey, str] = Field(default_factory=dict)
     """Only nodes with these labels."""
+
+
+_DEFAULT_PLACEMENT = Placement()
 
 
 PRIORITY_CLASSES = {"low": -100, "normal": 0, "high": 100, "production": 1000}
@@ -233,6 +242,9 @@ class Results(Strict):
     """Which files of RESULT_DIR are results, as glob patterns."""
 
 
+_DEFAULT_RESULTS = Results()
+
+
 class TrainingJobSpec(Strict):
     type: Name = "command"
     """The job type: `command`, `parameter-server` (weft jobtypes)."""
@@ -252,8 +264,8 @@ class TrainingJobSpec(Strict):
     priority: Priority = 0
     """Higher starts first: a number, or low, normal, high, production."""
     queue: Name = "default"
-    placement: Placement = Placement()
-    restart: Restart = Restart()
+    placement: Placement = Field(default_factory=lambda: _DEFAULT_PLACEMENT)
+    restart: Restart = Field(default_factory=lambda: _DEFAULT_RESTART)
     """The restart policy of roles that have none of their own."""
     success: Literal["chief", "all"] = "all"
     """all: every task must succeed; chief: the first task of the chief (or first) role decides."""
@@ -266,7 +278,7 @@ class TrainingJobSpec(Strict):
     ttl_after_finished: Duration | None = None
     """The job and its files are deleted this long after its end. Left out: kept."""
     metrics: Annotated[list[Metric], Field(max_length=64)] = Field(default_factory=list)
-    results: Results = Results()
+    results: Results = Field(default_factory=lambda: _DEFAULT_RESULTS)
 
     @model_validator(mode="after")
     def _gang(self) -> TrainingJobSpec:
@@ -291,7 +303,7 @@ class TrainingJobSpec(Strict):
 class TrainingJob(Strict):
     api_version: Literal["weft.dev/v1"] = "weft.dev/v1"
     kind: Literal["TrainingJob"] = "TrainingJob"
-    metadata: Metadata = Metadata()
+    metadata: Metadata = Field(default_factory=Metadata)
     spec: TrainingJobSpec
     status: dict[str, Any] | None = None
     """Written by the server; ignored in what is submitted."""

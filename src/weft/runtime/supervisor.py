@@ -11,6 +11,7 @@ Run as a script with the standard library alone: `python -I -S supervisor.py FD`
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import json
@@ -54,6 +55,7 @@ def launcher(control: socket.socket) -> None:
         pid = os.fork()
         if pid == 0:
             control.close()
+            os.set_inheritable(fds[0], False)  # a task that held it would hide its supervisor's death
             with socket.socket(fileno=fds[0]) as channel:
                 try:
                     Supervisor(channel).run()
@@ -131,6 +133,43 @@ def _unlink(path: str) -> None:
         pass
 
 
+# ── temporary folders ────────────────────────────────────────────────────────────────────────────
+
+
+class TemporaryFolders:
+    """A TMPDIR for each task, empty when it starts and emptied when it ends.
+
+    A folder is kept for the next task: making and removing one costs as much as starting a process. The
+    owner's id is in the name, so that a server can sweep those of a supervisor that was killed.
+    """
+
+    def __init__(self, owner: str):
+        self._owner = owner
+        self._free: list[str] = []
+        self._made = 0
+
+    def take(self, root: str) -> str:
+        if self._free:
+            return self._free.pop()
+        self._made += 1
+        path = f"{root}/{self._owner}-{self._made}"
+        _make_folders([path])
+        return path
+
+    def give_back(self, path: str) -> None:
+        for entry in os.scandir(path):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                _unlink(entry.path)
+        self._free.append(path)
+
+    def remove(self) -> None:
+        for path in self._free:
+            shutil.rmtree(path, ignore_errors=True)
+        self._free.clear()
+
+
 # ── one task ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -151,6 +190,7 @@ class TaskProcess:
         self.notes: list[str] = list(spec.get("notes", ()))
         self._made: list[str] = []
         self._command = ""
+        self.tmp = ""
 
     def prepare(self) -> None:
         """Everything that can fail before the process exists."""
@@ -159,8 +199,6 @@ class TaskProcess:
             raise CannotStart("CANNOT_START", f"{self.name}: its folder {spec['cwd']} is missing", self.name)
         self._find_command(spec["argv"][0])
         try:
-            _make_folders([spec["tmp"]])
-            self._made.append(spec["tmp"])
             self.log = TaskLog(spec["dir"], spec["log"]["segment"], spec["log"]["keep"])
             self._make_cgroups()
         except OSError as problem:
@@ -347,13 +385,7 @@ class TaskProcess:
         if self.log is not None:
             self.log.close()
         for path in reversed(self._made):
-            if path != self.spec["tmp"]:
-                _remove_cgroup(path)
-                continue
-            try:
-                os.rmdir(path)
-            except OSError:
-                shutil.rmtree(path, ignore_errors=True)
+            _remove_cgroup(path)
         self._made.clear()
 
     def kill(self) -> None:
@@ -407,11 +439,13 @@ class Supervisor:
     def __init__(self, channel: socket.socket):
         self.channel: socket.socket | None = channel
         self.buffer = b""
+        self._outbox = b""
         self.tasks: list[TaskProcess] = []
         self.journal = -1
         self.devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self.boot = boot_id()
         self.birth = start_time(os.getpid())
+        self.temporary = TemporaryFolders(f"{os.getpid()}-{self.birth}")
 
     def run(self) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -419,6 +453,8 @@ class Supervisor:
         os.umask(0o022)
         while self.channel is not None or self.tasks:
             self._wait()
+            self._send()
+        self.temporary.remove()
 
     # ── launching ──
 
@@ -434,22 +470,38 @@ class Supervisor:
             self._say(_undone("CANNOT_START", f"{problem.strerror}: {problem.filename}", None))
             self._say({"event": "idle"})
             return
-        self._note({"event": "claimed", "pid": os.getpid(), "birth": self.birth, "boot": self.boot})
+        self._write({"event": "claimed", "pid": os.getpid(), "birth": self.birth, "boot": self.boot})
         tasks = [TaskProcess(spec) for spec in message["tasks"]]
         try:
             for task in tasks:
+                self._give_tmp(task, message["tmpRoot"])
                 task.prepare()
             for task in tasks:
                 task.start(self.devnull)
         except CannotStart as problem:
             for task in tasks:
                 task.kill()
+                self._take_tmp(task)
             self._note(_undone(problem.code, str(problem), problem.task))
             self._end_launch()
             return
         self.tasks = tasks
         pids = {task.name: [task.pid, start_time(task.pid)] for task in tasks}
         self._note({"event": "started", "time": time.time(), "pids": pids})
+
+    def _give_tmp(self, task: TaskProcess, root: str) -> None:
+        if "TMPDIR" in task.spec["env"]:
+            return
+        try:
+            task.tmp = self.temporary.take(root)
+        except OSError as problem:
+            raise CannotStart("CANNOT_START", f"{task.name}: {problem.strerror}: {root}", task.name) from None
+        task.spec["env"]["TMPDIR"] = task.tmp
+
+    def _take_tmp(self, task: TaskProcess) -> None:
+        if task.tmp:
+            with contextlib.suppress(OSError):
+                self.temporary.give_back(task.tmp)
 
     def _end_launch(self) -> None:
         os.close(self.journal)
@@ -482,7 +534,9 @@ class Supervisor:
             task.collect(now)
             if task.pidfd in ready:
                 self.tasks.remove(task)
-                self._note(task.reap())
+                ended = task.reap()
+                self._take_tmp(task)
+                self._note(ended)
                 if not self.tasks:
                     self._end_launch()
         if self.channel is not None and self.channel.fileno() in ready:
@@ -502,8 +556,15 @@ class Supervisor:
     # ── telling ──
 
     def _note(self, event: dict[str, Any]) -> None:
-        line = json.dumps(event).encode() + b"\n"
-        rest = line
+        """First on disk, then to whoever listens."""
+        self._outbox += self._write(event)
+
+    def _say(self, event: dict[str, Any]) -> None:
+        """For the server alone; nobody else would miss it."""
+        self._outbox += json.dumps(event).encode() + b"\n"
+
+    def _write(self, event: dict[str, Any]) -> bytes:
+        line = rest = json.dumps(event).encode() + b"\n"
         for _ in range(600):
             try:
                 written = os.write(self.journal, rest)
@@ -513,15 +574,13 @@ class Supervisor:
                 break
             rest = b"\n" + line if written else rest  # readers skip the torn line
             time.sleep(0.1)
-        self._send(line)
+        return line
 
-    def _say(self, event: dict[str, Any]) -> None:
-        self._send(json.dumps(event).encode() + b"\n")
-
-    def _send(self, line: bytes) -> None:
-        if self.channel is not None:
+    def _send(self) -> None:
+        lines, self._outbox = self._outbox, b""
+        if lines and self.channel is not None:
             try:
-                self.channel.sendall(line)
+                self.channel.sendall(lines)
             except OSError:
                 self.channel = None
 

@@ -9,6 +9,7 @@ import getpass
 import ipaddress
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -91,6 +92,9 @@ async def _serve(home: Home, shape: Shape, listener: socket.socket) -> None:
         timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn raises the signal again when it has stopped; the default action would end us before we close
+        signal.signal(number, server.handle_exit)
     gc.collect()
     gc.freeze()
     home.announce(facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,10 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The columns of an existing resource that follow its status."""
+    """The columns of an existing resource that follow its status, as they are when they are written."""
 
     uid: str
-    row: dict[str, Any]
+    row: Callable[[], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Delete:
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Happened:
     """One line of the event log. `seq` is given by the store."""
 

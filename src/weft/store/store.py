@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Row, Select, func, select
 
-from weft.store.changes import Change, Happened
+from weft.store.changes import Change, Happened, Update
 from weft.store.database import open_database
 from weft.store.schema import events, metric_offsets, metrics, resources
-from weft.store.writer import Write, Writer
+from weft.store.writer import Write, Writer, Written
 
 SUMMARY = tuple(
     resources.c[name]
@@ -34,10 +33,15 @@ class Store:
         self._engine = open_database(path)
         self._writer = Writer(self._engine, self._committed)
         self._watchers: set[Watcher] = set()
+        self._loop = asyncio.get_running_loop()
+        self._updates: dict[str, Update] = {}
+        self._others: list[Change] = []
+        self._tick: asyncio.Future[None] | None = None
         with self._engine.connect() as connection:
             self._seq = int(connection.scalar(select(func.max(events.c.seq))) or 0)
 
     def close(self) -> None:
+        self._flush()
         self._writer.close()
         self._engine.dispose()
 
@@ -49,18 +53,38 @@ class Store:
     # ── writing ──
 
     def write(self, changes: Iterable[Change], *, refusable: bool = False) -> asyncio.Future[None]:
-        """One transaction. Await the result to know that it is on disk.
+        """Await the result (shielded: others may share it) to know that it is on disk.
 
-        A refusable write fails with StoreFull when there is no room; any other is tried until it fits.
+        A refusable write is a transaction of its own and fails with StoreFull when there is no room; all
+        others of one turn of the event loop are one transaction, tried until it fits.
         """
-        numbered: list[Change] = []
+        if refusable:
+            self._flush()
         for change in changes:
+            if isinstance(change, Update):
+                self._updates[change.uid] = change
+                continue
             if isinstance(change, Happened):
                 self._seq += 1
-                numbered.append(replace(change, seq=self._seq))
-            else:
-                numbered.append(change)
-        return self._writer.put(numbered, refusable)
+                change.seq = self._seq
+            self._others.append(change)
+        if self._tick is None:
+            self._tick = self._loop.create_future()
+            if not refusable:
+                self._loop.call_soon(self._flush)
+        written = self._tick
+        if refusable:
+            self._flush(refusable=True)
+        return written
+
+    def _flush(self, *, refusable: bool = False) -> None:
+        """Hand over what this turn of the event loop wrote: one transaction, each resource once."""
+        if self._tick is None:
+            return
+        changes: list[Any] = [Written(update.uid, update.row()) for update in self._updates.values()]
+        changes += self._others
+        self._writer.put(Write(changes, refusable, self._tick))
+        self._updates, self._others, self._tick = {}, [], None
 
     def _committed(self, batch: Sequence[Write]) -> None:
         if not self._watchers:

@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import Engine, bindparam, delete, insert, literal_column, update
 from sqlalchemy.dialects import sqlite
 
-from weft.store.changes import Change, Create, Delete, Happened, Measured, Update
+from weft.store.changes import Create, Delete, Happened, Measured
 from weft.store.database import StoreError, StoreFull, is_full
 from weft.store.schema import events, metric_offsets, metrics, resources
 
@@ -52,9 +52,17 @@ _DELETES = [
 _EMPTY = dict.fromkeys(column.name for column in resources.c)
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An update whose columns have been read."""
+
+    uid: str
+    row: dict[str, Any]
+
+
 @dataclass(slots=True)
 class Write:
-    changes: Sequence[Change]
+    changes: Sequence[Create | Written | Delete | Happened | Measured]
     refusable: bool
     done: asyncio.Future[None]
 
@@ -76,13 +84,11 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="weft-store", daemon=True)
         self._thread.start()
 
-    def put(self, changes: Sequence[Change], refusable: bool) -> asyncio.Future[None]:
-        """Queue a transaction; the future is done when it is on disk."""
-        write = Write(changes, refusable, self._loop.create_future())
+    def put(self, write: Write) -> None:
+        """Queue a transaction; its future is done when it is on disk."""
         with self._wake:
             self._queue.append(write)
             self._wake.notify()
-        return write.done
 
     def close(self) -> None:
         """Write what is queued, then end."""
@@ -168,7 +174,7 @@ class Writer:
 
     # ── statements: as few as possible for the whole batch ──
 
-    def _apply(self, connection: sqlite3.Connection, changes: list[Change]) -> None:
+    def _apply(self, connection: sqlite3.Connection, changes: list[Any]) -> None:
         """In order, as far as order can be seen: a deletion frees its name for what comes after it."""
         start = 0
         for index, change in enumerate(changes):
@@ -179,7 +185,7 @@ class Writer:
                 start = index + 1
         self._apply_together(connection, changes[start:])
 
-    def _apply_together(self, connection: sqlite3.Connection, changes: list[Change]) -> None:
+    def _apply_together(self, connection: sqlite3.Connection, changes: list[Any]) -> None:
         created: dict[str, dict[str, Any]] = {}
         updated: dict[str, dict[str, Any]] = {}
         happened: list[dict[str, Any]] = []
@@ -189,7 +195,7 @@ class Writer:
             match change:
                 case Happened():
                     happened.append({name: getattr(change, name) for name in change.__slots__})
-                case Update(uid, row):
+                case Written(uid, row):
                     if uid in created:
                         created[uid].update(row)
                     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,6 +43,7 @@ class LocalBackend:
         self.home = str(home)
         self.jobs = f"{home}/jobs"
         self.data = f"{home}/data"
+        self.tmp = f"{home}/tmp"
         self.packages = home / "packages"
         self._nodes = machine.discover(shape)
         self._secrets = secrets
@@ -73,8 +75,9 @@ class LocalBackend:
         self._listener = listener
         label = "weft-" + hashlib.sha256(self.home.encode()).hexdigest()[:12]
         self._cgroups = cgroups.discover(label)
-        for folder in (self.jobs, self.data):
+        for folder in (self.jobs, self.data, self.tmp):
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+        self._sweep_tmp()
         self._environment = commands.base_environment(os.environ, self._link_runtime())
         self._pool = Pool()
         self._pool.start()
@@ -89,6 +92,13 @@ class LocalBackend:
             link.unlink(missing_ok=True)
             link.symlink_to(package)
         return str(folder)
+
+    def _sweep_tmp(self) -> None:
+        """Remove the temporary folders of supervisors that no longer live."""
+        for entry in os.scandir(self.tmp):
+            pid, _, birth = entry.name.rpartition("-")[0].partition("-")
+            if not pid.isdigit() or str(start_time(int(pid))) != birth:
+                shutil.rmtree(entry.path, ignore_errors=True)
 
     async def stop_engine(self) -> None:
         if self._poller is not None:
@@ -134,6 +144,7 @@ class LocalBackend:
         return {
             "folders": folder.for_tasks([task.name for task in chosen]),
             "journal": folder.journal(launch),
+            "tmpRoot": self.tmp,
             "tasks": [self._task_message(job, task, folder, hosts, secrets, launch) for task in chosen],
         }
 
@@ -163,7 +174,6 @@ class LocalBackend:
             ),
             "cwd": f"{folder.code}/{subdir}" if subdir else folder.code,
             "dir": folder.task(task.name),
-            "tmp": f"{folder.task(task.name)}/tmp",
             "cpus": self._pinning.cpus_for(binding.node, binding.cpus),
             "cgroups": groups,
             "notes": list(notes),

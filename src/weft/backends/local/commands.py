@@ -81,7 +81,6 @@ def task_environment(
         "CHECKPOINT_DIR": folder.checkpoints,
         "MODEL_DIR": folder.code,
         "LOG_DIR": folder.logs,
-        "TMPDIR": f"{folder.task(task.name)}/tmp",
         "RANK": str(task.rank),
         "WORLD_SIZE": str(world),
         "LOCAL_RANK": str(local_rank),
@@ -178,7 +177,8 @@ def _container(
         raise Permanent(Code.ISOLATION_UNAVAILABLE, unavailable(job) or "no container engine", task.name)
     name = f"weft-{job.uid}-{task.name}-{launch}"
     request = task.request
-    hidden = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LD_LIBRARY_PATH", "PYTHONPATH"}
+    spec["env"]["TMPDIR"] = "/tmp"
+    hidden = {"TMPDIR", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LD_LIBRARY_PATH", "PYTHONPATH"}
     variables = [f"--env={key}" for key in sorted(spec["env"]) if key not in hidden]
     limits = [f"--memory={request.memory}"] if request.memory else []
     argv = [

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from harness import Server  # noqa: E402
+
+
+@pytest.fixture
+def new_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Servers of a test's own shape; each is stopped at the end and must leave nothing behind."""
+    servers: list[Server] = []
+
+    def make(*arguments: str, home: str = "home", start: bool = True, **environ: str) -> Server:
+        server = Server(tmp_path / home, arguments, environ)
+        servers.append(server)
+        return server.start() if start else server
+
+    yield make
+    problems = []
+    for server in servers:
+        try:
+            server.close()
+        except AssertionError as problem:
+            problems.append(str(problem))
+    assert not problems, problems
+
+
+@pytest.fixture
+def server(new_server: Callable[..., Server]) -> Server:
+    """A server with room for many small tasks: 16 CPUs declared, so none is exclusive."""
+    return new_server("--cpu", "16")
