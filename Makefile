@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml
 	@echo "installed: $(BIN)/weft $$($(BIN)/weft --version)"
 
 demo: $(STAMP)  ## train a small model with 1 parameter server and 3 workers
-	@$(BIN)/python examples/digits/demo.py
+	@$(BIN)/python scripts/demo.py
 
 test: $(STAMP) system-test-packages  ## everything: lint, types, unit tests, tests on real processes, coverage
 	$(BIN)/python scripts/test.py

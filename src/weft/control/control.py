@@ -187,9 +187,11 @@ class Control:
     async def ask(self, name: str, desire: Desire, actor: str) -> LiveJob:
         """Halt, resume, cancel or delete. Raises Refused when it does not fit the job's state."""
         job = self.find(name)
-        if job.uid not in self.jobs:
+        if job.status.desire is Desire.DELETE and desire is not Desire.DELETE:
+            raise Refused(f"job {name} is being deleted")
+        if name not in self._names:
             job.metric_offsets = self.store.metric_offsets(job.uid)
-            self.track(job)
+        self.track(job)
         try:
             written = self.guardian.handle(job, Asked(desire), actor)
         except Refused as refusal:
@@ -207,7 +209,8 @@ class Control:
         if not job.status.state.idle:
             await self.ask(name, Desire.DELETE, actor)
             return job.uid not in self.jobs
-        self._untrack_idle(job)
+        job.status = replace(job.status, desire=Desire.DELETE)
+        self._names[name] = job  # until it is gone, nobody may resume it from what is still stored
         await asyncio.shield(self.delete(job.uid, name, actor))
         return True
 
@@ -216,13 +219,19 @@ class Control:
             self.jobs.pop(job.uid, None)
             self._names.pop(job.name, None)
 
-    def _retired(self, job: LiveJob) -> None:
-        """The job is idle: from now on the store alone knows it, or, if that was asked, nobody."""
+    def _retired(self, job: LiveJob, written: asyncio.Future[None] | None) -> None:
+        """The job is idle: once that is on disk the store alone knows it, or, if that was asked, nobody."""
         self.jobs.pop(job.uid, None)
         if job.status.desire is Desire.DELETE:
             self.delete(job.uid, job.name, "weft")
+        elif written is None:
+            self._forget(job)
         else:
-            self._names.pop(job.name, None)
+            written.add_done_callback(lambda _: self._forget(job))
+
+    def _forget(self, job: LiveJob) -> None:
+        if self._names.get(job.name) is job and job.uid not in self.jobs:
+            del self._names[job.name]
 
     def delete(self, uid: str, name: str, actor: str) -> asyncio.Future[None]:
         written = self.store.write(
@@ -306,6 +315,8 @@ class Control:
         """Delete finished jobs whose time to live is over."""
         while True:
             for row in self.store.expired(self.clock()):
+                if row.uid in self.jobs:
+                    continue  # resumed this very moment
                 log.info("job %s: its ttlAfterFinished is over; deleting it", row.name)
                 await asyncio.shield(self.delete(row.uid, row.name, "ttl"))
             upcoming = self.store.next_expiry()

@@ -49,6 +49,7 @@ from weft.store.changes import Happened, Update
 from weft.store.store import Store
 
 FETCH_TRIES = 3
+STOP_PATIENCE = 2.0
 log = logging.getLogger("weft.control")
 
 
@@ -64,7 +65,7 @@ class Guardian:
         queue: Callable[[LiveJob], None],
         unqueue: Callable[[LiveJob], None],
         release: Callable[[LiveJob], None],
-        retired: Callable[[LiveJob], None],
+        retired: Callable[[LiveJob, asyncio.Future[None] | None], None],
         why_waiting: Callable[[LiveJob], str],
         log_tail: Callable[[str, str], list[str]],
     ):
@@ -155,13 +156,16 @@ class Guardian:
             case Launch(launch, tasks):
                 self._backend.launch(job, launch, tasks)
             case Stop(tasks, grace):
-                self._backend.stop(job, tasks, grace)
+                if written is None:
+                    self._backend.stop(job, tasks, grace)
+                else:
+                    self._spawn(self._stop(job, tasks, grace, written))
             case Release():
                 self._release(job)
             case StoreResults():
                 self._store_results(job)
             case Retire():
-                self._retire(job)
+                self._retire(job, written)
 
     def _provision(self, job: LiveJob) -> None:
         if job.status.state is not State.DEPLOYING:
@@ -211,12 +215,22 @@ class Guardian:
             return
         self.handle(job, ResultsStored(Stored(len(found), sum(item.size for item in found))))
 
-    def _retire(self, job: LiveJob) -> None:
+    async def _stop(
+        self, job: LiveJob, tasks: tuple[str, ...], grace: float, written: asyncio.Future[None]
+    ) -> None:
+        """The wish first, then the signal: else a crash between the two would turn a halt into a failure.
+
+        A full disk must not keep a job from being stopped (it may be what fills it), so patience ends.
+        """
+        await asyncio.wait({written}, timeout=STOP_PATIENCE)
+        self._backend.stop(job, tasks, grace)
+
+    def _retire(self, job: LiveJob, written: asyncio.Future[None] | None) -> None:
         if job.timer is not None:
             job.timer.cancel()
             job.timer = None
         self._backend.retire(job)
-        self._retired(job)
+        self._retired(job, written)
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)

@@ -245,7 +245,7 @@ def _provisioned(status: JobStatus, event: Provisioned, gang: Gang, now: float) 
     if status.state is not S.DEPLOYING:
         return _unchanged(status)
     if _ending(status):
-        return _settle(_none_started(status), gang, now)
+        return _settle(_none_started(status), gang, now, stop=True)
     if gang.needs_fetch and status.started is None:
         return Outcome(replace(status, state=S.DOWNLOADING), (Fetch(),), "folders made")
     return Outcome(status, (_launch(status),))
@@ -255,7 +255,7 @@ def _fetched(status: JobStatus, event: Fetched, gang: Gang, now: float) -> Outco
     if status.state is not S.DOWNLOADING:
         return _unchanged(status)
     if _ending(status):
-        return _settle(_none_started(status), gang, now)
+        return _settle(_none_started(status), gang, now, stop=True)
     return Outcome(status, (_launch(status),))
 
 
@@ -297,12 +297,32 @@ def _undone(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome
         for task in status.tasks
     )
     status = replace(status, tasks=tasks)
-    if status.desire is not Desire.RUN:
-        return _settle(status, gang, now)
-    if event.temporary and not status.alive:
-        again = _enqueue(_fresh(status), gang, now, event.failure.message)
-        return replace(again, instructions=(Release(), *again.instructions))
+    if _ending(status):
+        return _settle(status, gang, now, stop=True)
+    if event.temporary:
+        return _try_again(status, event, gang, now)
     return _fail(replace(status, failure=event.failure), gang, now)
+
+
+def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome:
+    """A start that vanished through no fault of the job: a gang queues anew, part of one waits a moment.
+
+    Restarts that were used up stay used up, and a task that succeeded is not run a second time.
+    """
+    if all(task.launch == event.launch for task in status.tasks):
+        fresh = _fresh(status)
+        tasks = tuple(replace(t, restarts=status.task(t.name).restarts) for t in fresh.tasks)
+        fresh = replace(fresh, tasks=tasks, restarts=status.restarts, started=status.started)
+        again = _enqueue(fresh, gang, now, event.failure.message)
+        return replace(again, instructions=(Release(), *again.instructions))
+    tasks = tuple(
+        replace(t, state=TaskState.BACKOFF, due=now + gang.task(t.name).backoff(t.restarts))
+        if t.launch == event.launch
+        else t
+        for t in status.tasks
+    )
+    waiting = replace(status, state=S.RESTARTING, tasks=tasks, reason=event.failure.message)
+    return Outcome(waiting, (), event.failure.message)
 
 
 # ── running ──────────────────────────────────────────────────────────────────────────────────────
@@ -439,7 +459,8 @@ def _stored(status: JobStatus, event: ResultsStored, gang: Gang, now: float) -> 
 def _storing_failed(status: JobStatus, event: StoringFailed, gang: Gang, now: float) -> Outcome:
     if status.state is not S.STORING:
         return _unchanged(status)
-    return _settle(replace(status, succeeded=False, failure=event.failure, desire=Desire.RUN), gang, now)
+    desire = Desire.RUN if status.desire is Desire.HALT else status.desire
+    return _settle(replace(status, succeeded=False, failure=event.failure, desire=desire), gang, now)
 
 
 # ── what a person asks ───────────────────────────────────────────────────────────────────────────
@@ -458,6 +479,8 @@ def _asked(status: JobStatus, event: Asked, gang: Gang, now: float) -> Outcome:
         if status.desire is Desire.HALT:
             return _unchanged(status)
         raise Refused("is being cancelled already")
+    if event.desire is Desire.CANCEL and status.desire is Desire.DELETE:
+        return _unchanged(status)
     if event.desire is Desire.HALT and status.state is S.STORING:
         raise Refused("is storing its results and will be COMPLETED in a moment")
     wanted = replace(status, desire=event.desire, reason=f"{event.desire} asked")

@@ -544,7 +544,10 @@ class Supervisor:
 
     def _read(self) -> None:
         assert self.channel is not None
-        data = self.channel.recv(1 << 20)
+        try:
+            data = self.channel.recv(1 << 20)
+        except OSError:  # reset: the server was killed before it had read everything
+            data = b""
         if not data:
             self.channel = None
             return

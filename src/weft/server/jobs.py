@@ -24,6 +24,7 @@ from weft.server.logs import LogFollower, read_logs
 from weft.server.operations import Answer, Operation, Param, Query
 from weft.server.problems import ApiProblem
 from weft.server.streams import Message, stream
+from weft.store.store import SUMMARY
 
 BODY_LIMIT = 8 << 20
 METRICS_POLL = 0.25
@@ -229,9 +230,11 @@ class JobOperations:
         store = self._control.store
         if label is None:
             rows = store.page(KIND, states=states, limit=limit, before=before, summary=summary)
+            total = sum(n for state, n in store.counts(KIND).items() if not states or state in states)
         else:
-            rows = await asyncio.to_thread(self._with_label, label, states, limit, before)
-        total = sum(n for state, n in store.counts(KIND).items() if not states or state in states)
+            found = await asyncio.to_thread(self._with_label, label, states)
+            total = len(found)
+            rows = [row for row in found if before is None or (row.created, row.uid) < before][:limit]
         last = rows[-1] if len(rows) == limit else None
         more = to_json(_mark(last.created, last.uid) if last is not None else None)
         if summary:
@@ -242,18 +245,14 @@ class JobOperations:
             b"".join((b'{"items":', items, b',"total":', str(total).encode(), b',"next":', more, b"}"))
         )
 
-    def _with_label(
-        self, label: tuple[str, str], states: Any, limit: int, before: tuple[float, str] | None
-    ) -> list[Any]:
+    def _with_label(self, label: tuple[str, str], states: Any) -> list[Any]:
         found: list[Any] = []
-        while len(found) < limit:
-            rows = self._control.store.page(KIND, states=states, limit=1000, before=before)
-            key, value = label
+        key, value = label
+        before = None
+        while rows := self._control.store.page(KIND, states=states, limit=1000, before=before):
             found += [row for row in rows if json.loads(row.metadata).get("labels", {}).get(key) == value]
-            if len(rows) < 1000:
-                break
             before = (rows[-1].created, rows[-1].uid)
-        return found[:limit]
+        return found
 
     async def get_job(self, request: Request, query: Query) -> Response:
         return _json(live.document(self._find(request)))
@@ -429,7 +428,7 @@ async def _read_job(request: Request) -> TrainingJob:
 
 
 def _summary(row: Any) -> dict[str, Any]:
-    return {name: value for name, value in row._mapping.items() if value is not None}
+    return {c.name: value for c in SUMMARY if (value := getattr(row, c.name)) is not None}
 
 
 def _mark(created: float, uid: str) -> str:

@@ -1,0 +1,44 @@
+"""`make test`: every check there is, in the order in which failures are cheapest to find."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+PYTEST = [str(BIN / "python"), "-m", "pytest", "-n", "2", "--dist", "worksteal"]
+COVERAGE = ["--cov=weft", "--cov-append", "--cov-report="]
+
+STEPS: list[tuple[str, list[str]]] = [
+    ("lint", [str(BIN / "ruff"), "check", "."]),
+    ("format", [str(BIN / "ruff"), "format", "--check", "."]),
+    ("types", [str(BIN / "mypy")]),
+    ("rooms", [str(BIN / "lint-imports"), "--no-cache"]),
+    ("unit tests", [*PYTEST, "tests/unit", *COVERAGE]),
+    ("tests on real servers and processes", [*PYTEST, "tests/machine", *COVERAGE, "--durations=5"]),
+    ("coverage", [str(BIN / "coverage"), "report", "--sort=cover"]),
+]
+
+
+def main() -> int:
+    for stale in ROOT.glob(".coverage*"):
+        stale.unlink()
+    begun = time.monotonic()
+    for name, command in STEPS:
+        print(f"\n── {name} ──", flush=True)
+        started = time.monotonic()
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"}, check=False)
+        if done.returncode != 0:
+            print(f"{name}: failed (repeat it with: {' '.join(command)})", flush=True)
+            return done.returncode
+        print(f"{name}: ok, {time.monotonic() - started:.0f} s", flush=True)
+    print(f"\neverything passed in {time.monotonic() - begun:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
