@@ -110,12 +110,15 @@ class _Follower:
             return
         self._next_look = time.monotonic() + LOOK_EVERY
         try:
-            reason = self._client.explain(self._name).get("reason") or ""
+            found = self._client.explain(self._name)
         except WeftError:
             return
+        reason = found.get("reason") or ""
         if reason and reason != self._waiting_reason:
             self._waiting_reason = reason
             terminal.note(f"waiting: {reason}", "yellow")
+            if found.get("next"):
+                terminal.next_step(found["next"])
 
 
 def _outcome(job: Job) -> int:

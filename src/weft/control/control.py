@@ -189,18 +189,19 @@ class Control:
         job = self.find(name)
         if job.status.desire is Desire.DELETE and desire is not Desire.DELETE:
             raise Refused(f"job {name} is being deleted")
-        if name not in self._names:
+        stored = name not in self._names
+        if stored:
             job.metric_offsets = self.store.metric_offsets(job.uid)
         self.track(job)
         try:
             written = self.guardian.handle(job, Asked(desire), actor)
         except Refused as refusal:
-            self._untrack_idle(job)
+            self._untrack_idle(job, stored)
             raise Refused(f"job {name} {refusal}") from None
         if written is not None:
             await asyncio.shield(written)
         else:
-            self._untrack_idle(job)
+            self._untrack_idle(job, stored)
         return job
 
     async def remove(self, name: str, actor: str) -> bool:
@@ -214,10 +215,11 @@ class Control:
         await asyncio.shield(self.delete(job.uid, name, actor))
         return True
 
-    def _untrack_idle(self, job: LiveJob) -> None:
+    def _untrack_idle(self, job: LiveJob, stored: bool) -> None:
         if job.status.state.idle:
             self.jobs.pop(job.uid, None)
-            self._names.pop(job.name, None)
+            if stored:
+                self._forget(job)
 
     def _retired(self, job: LiveJob, written: asyncio.Future[None] | None) -> None:
         """The job is idle: once that is on disk the store alone knows it, or, if that was asked, nobody."""

@@ -226,7 +226,9 @@ class TaskProcess:
                 self._command = found
                 return
         raise CannotStart(
-            "COMMAND_NOT_FOUND", f"{self.name}: no command {command!r} in PATH ({where})", self.name
+            "COMMAND_NOT_FOUND",
+            f"{self.name}: command not found: {command} (is it installed here? A file of the code folder is ./{command})",
+            self.name,
         )
 
     def _make_cgroups(self) -> None:

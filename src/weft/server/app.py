@@ -96,7 +96,8 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
                 next_step=f"choose another name, or: weft delete {problem.name}",
             )
         case Refused():
-            return ApiProblem(409, "Not now", str(problem), next_step="weft show JOB")
+            name = request.path_params.get("name", "JOB")
+            return ApiProblem(409, "Not now", str(problem), next_step=f"weft show {name}")
         case StoreFull():
             return ApiProblem(
                 507, "Disk full", f"{problem}; nothing was changed", next_step="free some space and try again"

@@ -386,6 +386,11 @@ class JobOperations:
                 "ahead": [w.name for w in waiting[:position]][:20],
                 "waited": self._control.clock() - (status.queued or 0),
             }
+            if not explanation.ever:
+                cpus = -(-sum(task.request.cpu for task in job.gang.tasks) // 1000)
+                found["next"] = (
+                    f"weft cancel {job.name} and ask for less, or declare more: weft down; weft up --cpu {cpus}"
+                )
         return _json(to_json(found))
 
     async def job_results(self, request: Request, query: Query) -> Response:

@@ -229,7 +229,9 @@ def explain(job: str, /, *, output: PageForm = None) -> int:
         print_whole(found, output)
         return 0
     terminal.say(f"job {job} is {terminal.state(found.get('state') or '')}\n{explanation(found)}".rstrip())
-    terminal.next_step(*next_commands(job, found.get("state") or ""))
+    terminal.next_step(
+        *([found["next"]] if found.get("next") else next_commands(job, found.get("state") or ""))
+    )
     return 0
 
 

@@ -1,0 +1,110 @@
+"""A job's tasks start together or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from harness import Server, python, sh, until
+
+pytestmark = pytest.mark.machine
+
+MEET = """
+import json, os, socket
+hosts = json.loads(os.environ["WEFT_HOSTS"])["worker"]
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+port = int(hosts[rank].rpartition(":")[2])
+if rank == 0:
+    with socket.create_server(("127.0.0.1", port)) as door:
+        guests = [door.accept()[0] for _ in range(world - 1)]
+        print("met", sorted(int(guest.recv(10)) for guest in guests))
+else:
+    import time
+    for _ in range(2000):
+        try:
+            with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as line:
+                line.sendall(str(rank).encode())
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.005)
+    else:
+        raise SystemExit("nobody there")
+"""
+
+
+def test_four_tasks_start_together_and_find_each_other(server: Server):
+    done = server.run(python(MEET, name="four", roles={"worker": {"replicas": 4}}))
+    assert done["status"]["state"] == "COMPLETED"
+    assert server.text("four") == ["met [1, 2, 3]"]
+    assert {task["launch"] for task in done["status"]["tasks"]} == {1}
+    starts = [task["started"] for task in done["status"]["tasks"]]
+    assert max(starts) - min(starts) < 0.5
+
+
+def test_a_task_that_cannot_start_takes_all_back_and_leaves_nothing(server: Server, tmp_path):
+    roles = {"worker": {"replicas": 3}, "odd": {"command": ["/no/such/program"]}}
+    ran = tmp_path / "ran"
+    done = server.run(sh(f"sleep 1000; echo $WEFT_TASK >> {ran}", name="broken", roles=roles))
+    status = done["status"]
+    assert status["state"] == "FAILED"
+    assert status["failure"]["code"] == "COMMAND_NOT_FOUND"
+    assert status["failure"]["task"] == "odd-0"
+    assert "/no/such/program" in status["failure"]["message"]
+    assert server.states("broken") == ["PENDING", "QUEUED", "DEPLOYING", "FAILED"]
+    assert not ran.exists()
+    assert server.task_processes() == []
+    assert server.reserved() == []
+    assert not (server.home / "jobs" / done["metadata"]["uid"]).exists()
+
+
+def test_a_task_that_dies_in_exec_takes_all_back_and_leaves_nothing(server: Server, tmp_path):
+    """The file is there and executable, but the kernel refuses it: the others have their process already."""
+    bad = tmp_path / "not-a-program"
+    bad.write_bytes(b"\x7fELF but not really")
+    bad.chmod(0o755)
+    roles = {"worker": {"replicas": 3}, "zodd": {"command": [str(bad)]}}
+    done = server.run(sh("sleep 1000", name="refused", roles=roles))
+    assert done["status"]["state"] == "FAILED"
+    assert done["status"]["failure"]["code"] == "CANNOT_START"
+    assert done["status"]["failure"]["task"] == "zodd-0"
+    assert server.task_processes() == []
+    assert server.reserved() == []
+    assert not (server.home / "jobs" / done["metadata"]["uid"]).exists()
+
+
+def test_a_gang_waits_whole_and_starts_when_all_of_it_fits(new_server):
+    server = new_server("--cpu", "4")
+    server.submit(sh("exec sleep 1000", name="first", roles={"worker": {"replicas": 2}}, grace=1))
+    server.wait_for("first", "PROCESSING")
+    server.submit(sh("true", name="second", roles={"worker": {"replicas": 3}}))
+    until(lambda: server.get("/v1/queue").json["items"], "the queue to show it")
+    assert server.status("second")["state"] == "QUEUED"
+    assert server.nodes()[0]["free"]["cpu"] == 2  # nothing is held back half-way
+    server.ask("first", "cancel")
+    assert server.wait_for("second")["status"]["state"] == "COMPLETED"
+
+
+def test_one_failed_task_ends_the_gang_and_its_children(server: Server):
+    script = 'if [ $RANK = 1 ]; then sleep 0.2; echo broke >&2; exit 9; fi; sleep 1000 & sleep 1000'
+    done = server.run(sh(script, name="nine", roles={"worker": {"replicas": 3}}, grace=2))
+    assert done["status"]["state"] == "FAILED"
+    assert done["status"]["failure"]["message"].startswith("worker-1 exited with code 9")
+    assert done["status"]["logTail"] == ["broke"]
+    assert [task["state"] for task in done["status"]["tasks"]] == ["STOPPED", "FAILED", "STOPPED"]
+    until(lambda: server.task_processes() == [], "all processes to end", 5)
+    assert server.reserved() == []
+
+
+def test_when_the_workers_are_done_the_service_is_stopped(server: Server):
+    roles = {"ps": {"service": True, "command": ["sleep", "1000"]}, "worker": {"replicas": 2}}
+    done = server.run(sh("true", name="served", roles=roles, grace=5))
+    assert done["status"]["state"] == "COMPLETED"
+    assert {t["name"]: t["state"] for t in done["status"]["tasks"]} == {
+        "worker-0": "SUCCEEDED",
+        "worker-1": "SUCCEEDED",
+        "ps-0": "STOPPED",
+    }
+
+
+def test_the_chief_alone_may_decide(server: Server):
+    script = '[ $RANK = 0 ] && exit 0; exec sleep 1000'
+    done = server.run(sh(script, name="chief", roles={"worker": {"replicas": 3}}, success="chief", grace=5))
+    assert done["status"]["state"] == "COMPLETED"

@@ -1,0 +1,1 @@
+"""What the tests share: builders, virtual time, a simulated engine, and fast folders."""

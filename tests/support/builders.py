@@ -1,0 +1,109 @@
+"""Jobs, gangs and nodes in as few words as a test needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.jobtypes.complete import complete
+from weft.model.gang import Gang, Request, Task
+from weft.model.job import Restart, RestartPolicy, Strategy, TrainingJob
+from weft.model.node import Gpu, Node
+from weft.model.problems import parse
+
+GIB = 2**30
+
+
+def job_document(name: str = "demo", **spec: Any) -> dict[str, Any]:
+    """A job file as a person writes it: fields by their outside names."""
+    return {
+        "apiVersion": "weft.dev/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {"command": ["true"], **spec},
+    }
+
+
+def a_job(name: str = "demo", **spec: Any) -> TrainingJob:
+    """The parsed job, not yet completed."""
+    return parse(TrainingJob, job_document(name, **spec), f"job {name}")
+
+
+def a_complete_job(name: str = "demo", **spec: Any) -> TrainingJob:
+    return complete(a_job(name, **spec), f"job {name}")
+
+
+def a_request(cpu: float = 1, memory: int = 0, gpu: int = 0, gpu_type: str | None = None) -> Request:
+    """CPUs, GiB, GPUs."""
+    return Request(round(cpu * 1000), memory * GIB, gpu, gpu_type)
+
+
+def restarts(policy: str = "on-failure", max: int = 3, backoff: float = 1.0, max_backoff: float = 300.0) -> Restart:
+    return Restart(policy=RestartPolicy(policy), max=max, backoff=backoff, max_backoff=max_backoff)
+
+
+NEVER = restarts("never")
+
+
+def a_task(
+    name: str = "worker-0",
+    rank: int = 0,
+    request: Request | None = None,
+    restart: Restart = NEVER,
+    *,
+    service: bool = False,
+    chief: bool = False,
+) -> Task:
+    role, _, index = name.rpartition("-")
+    return Task(name, role, int(index), rank, request or a_request(), restart, service, chief)
+
+
+def a_gang(
+    *requests: Request,
+    tasks: tuple[Task, ...] = (),
+    strategy: str = "pack",
+    one_node: bool = False,
+    selector: dict[str, str] | None = None,
+    chief_decides: bool = False,
+    grace: float = 30.0,
+    deadline: float | None = None,
+    max_wait: float | None = None,
+    needs_fetch: bool = False,
+) -> Gang:
+    """One worker a request, or the tasks given."""
+    made = tasks or tuple(
+        a_task(f"worker-{i}", i, request, chief=i == 0) for i, request in enumerate(requests or (a_request(),))
+    )
+    return Gang(
+        tasks=made,
+        chief_decides=chief_decides,
+        grace=grace,
+        deadline=deadline,
+        max_wait=max_wait,
+        needs_fetch=needs_fetch,
+        strategy=Strategy(strategy),
+        one_node=one_node,
+        selector=tuple(sorted((selector or {}).items())),
+    )
+
+
+def a_node(
+    name: str = "node-0",
+    cpu: int = 4,
+    memory: int = 16,
+    gpus: list[str] | int = 0,
+    labels: dict[str, str] | None = None,
+    *,
+    shared: bool = False,
+    closed: bool = False,
+) -> Node:
+    """CPUs (numbered, unless shared), GiB, GPUs by type or number."""
+    types = ["v100"] * gpus if isinstance(gpus, int) else gpus
+    return Node(
+        name=name,
+        cpu=cpu * 1000,
+        memory=memory * GIB,
+        cpu_ids=() if shared else tuple(range(cpu)),
+        gpus=tuple(Gpu(i, kind) for i, kind in enumerate(types)),
+        labels=tuple(sorted((labels or {}).items())),
+        schedulable=not closed,
+    )

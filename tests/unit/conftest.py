@@ -1,0 +1,29 @@
+"""Makes `tests/support` importable and sets how hard hypothesis tries (`HYPOTHESIS_PROFILE=deep`)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = str(Path(__file__).parents[1])
+if TESTS not in sys.path:
+    sys.path.insert(0, TESTS)
+
+CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+settings.register_profile("quick", max_examples=60, deadline=None, suppress_health_check=CHECKS, print_blob=True)
+settings.register_profile("deep", max_examples=3000, deadline=None, suppress_health_check=CHECKS, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture
+def fast_folder() -> Iterator[Path]:
+    """A folder in memory where there is one, for databases whose durability is not what is tested."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="weft-test-", dir=memory) as folder:
+        yield Path(folder)

@@ -1,0 +1,341 @@
+"""The state machine against a world that answers, crashes, repeats itself and is late, in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+from support.builders import a_gang, a_task, restarts
+
+from weft.model.failures import Code, Failure
+from weft.model.gang import Gang
+from weft.model.lifecycle import (
+    EDGES,
+    Admitted,
+    Asked,
+    Dequeue,
+    Enqueue,
+    Event,
+    Exited,
+    Fetch,
+    Fetched,
+    Launch,
+    Launched,
+    Placed,
+    Provision,
+    Provisioned,
+    Refused,
+    Release,
+    ResultsStored,
+    Retire,
+    Stop,
+    Store,
+    StoringFailed,
+    Undone,
+    Woke,
+    advance,
+    next_wake,
+    submitted,
+)
+from weft.model.status import Binding, Desire, Exit, State, Stored, TaskState
+
+BROKEN = Failure(Code.CANNOT_START, "it broke")
+EXITS = st.sampled_from(
+    [Exit(code=0), Exit(code=1), Exit(code=130), Exit(signal=9), Exit(signal=15), Exit(failure=BROKEN)]
+)
+
+
+@st.composite
+def gangs(draw: Any) -> Gang:
+    count = draw(st.integers(1, 3))
+    policies = st.sampled_from(["never", "on-failure", "always", "exit-code"])
+    tasks = tuple(
+        a_task(
+            f"worker-{i}",
+            i,
+            restart=restarts(draw(policies), max=draw(st.integers(0, 2)), backoff=draw(st.sampled_from([0, 1, 5]))),
+            service=i > 0 and draw(st.booleans()),
+            chief=i == 0,
+        )
+        for i in range(count)
+    )
+    return a_gang(
+        tasks=tasks,
+        chief_decides=draw(st.booleans()),
+        deadline=draw(st.sampled_from([None, 10.0])),
+        max_wait=draw(st.sampled_from([None, 5.0])),
+        needs_fetch=draw(st.booleans()),
+    )
+
+
+@dataclass
+class LaunchRecord:
+    """What the machine knows of a launch: ordered, then begun or undone."""
+
+    tasks: tuple[str, ...]
+    begun: bool = False
+    undone: bool = False
+    running: set[str] = field(default_factory=set)
+    told_to_stop: set[str] = field(default_factory=set)
+
+    @property
+    def open(self) -> bool:
+        return not self.begun and not self.undone
+
+
+class Lifecycle(RuleBasedStateMachine):
+    @initialize(gang=gangs())
+    def submit(self, gang: Gang) -> None:
+        self.gang = gang
+        self.now = 1000.0
+        self.status = submitted(gang)
+        self.queued = self.provisioning = self.fetching = self.storing = False
+        self.holds_place = False
+        self.retired = False
+        self.halt_asked_while_running = False
+        self.launches: dict[int, LaunchRecord] = {}
+        self.told: list[Event] = []
+        self.story = [State.PENDING]
+        self.happens(Admitted())
+
+    # ── one step ──
+
+    def happens(self, event: Event) -> None:
+        before = self.status
+        outcome = advance(before, event, self.gang, self.now)
+        self.status = outcome.status
+        if self.status.state is not before.state:
+            assert self.status.state in EDGES[before.state]
+            self.story.append(self.status.state)
+        assert self.status.launch >= before.launch
+        assert self.status.launch - before.launch <= 1
+        for instruction in outcome.instructions:
+            self.obey(instruction)
+
+    def obey(self, instruction: Any) -> None:
+        match instruction:
+            case Enqueue():
+                assert not self.queued
+                self.queued = True
+            case Dequeue():
+                self.queued = False
+            case Provision():
+                assert not self.provisioning
+                self.provisioning = True
+            case Fetch():
+                assert not self.fetching
+                self.fetching = True
+            case Launch(number, tasks):
+                assert tasks, "a launch of nothing"
+                record = self.launches.setdefault(number, LaunchRecord(tasks))
+                assert record.open, "a launch that has begun is ordered again"
+                assert not self.processes() & set(tasks), "a task would run twice"
+            case Stop(tasks, _):
+                for record in self.launches.values():
+                    record.told_to_stop |= record.running & set(tasks)
+            case Release():
+                self.holds_place = False
+            case Store():
+                assert not self.storing
+                self.storing = True
+            case Retire():
+                self.retired = True
+
+    def processes(self) -> set[str]:
+        return {task for record in self.launches.values() for task in record.running}
+
+    def tell(self, event: Event) -> None:
+        self.told.append(event)
+        self.happens(event)
+
+    def open_launch(self) -> int | None:
+        return next((number for number, record in self.launches.items() if record.open), None)
+
+    # ── what can happen ──
+
+    @precondition(lambda self: self.queued)
+    @rule()
+    def scheduler_places_it(self) -> None:
+        assert not self.holds_place
+        self.queued = False
+        self.holds_place = True
+        self.retired = False
+        self.happens(Placed(tuple(Binding(task.name, "node-0") for task in self.gang.tasks)))
+        assert self.status.state is State.DEPLOYING
+
+    @precondition(lambda self: self.provisioning)
+    @rule(works=st.booleans())
+    def folders_are_made(self, works: bool) -> None:
+        self.provisioning = False
+        self.happens(Provisioned() if works else Undone(self.status.launch, BROKEN))
+
+    @precondition(lambda self: self.fetching)
+    @rule(works=st.booleans())
+    def code_is_fetched(self, works: bool) -> None:
+        self.fetching = False
+        self.happens(Fetched() if works else Undone(self.status.launch, BROKEN))
+
+    @precondition(lambda self: self.open_launch() is not None)
+    @rule(how=st.sampled_from(["begins", "begins", "cannot", "supervisor dies"]))
+    def launch_goes_on(self, how: str) -> None:
+        number = self.open_launch()
+        assert number is not None
+        record = self.launches[number]
+        if how == "begins":
+            assert not self.processes() & set(record.tasks)
+            record.begun = True
+            record.running = set(record.tasks)
+            self.tell(Launched(number, tuple((task, 100 + i) for i, task in enumerate(record.tasks))))
+        else:
+            record.undone = True
+            self.tell(Undone(number, BROKEN, temporary=how == "supervisor dies"))
+
+    @precondition(lambda self: bool(self.processes()))
+    @rule(data=st.data(), exit=EXITS)
+    def a_process_ends(self, data: Any, exit: Exit) -> None:
+        task = data.draw(st.sampled_from(sorted(self.processes())))
+        number = next(n for n, record in self.launches.items() if task in record.running)
+        self.launches[number].running.discard(task)
+        self.tell(Exited(task, number, exit))
+
+    @precondition(lambda self: bool(self.told))
+    @rule(data=st.data())
+    def something_is_heard_again(self, data: Any) -> None:
+        """Of any launch, however old: it changes nothing."""
+        before = self.status
+        self.happens(data.draw(st.sampled_from(self.told)))
+        assert self.status == before
+
+    @precondition(lambda self: self.storing)
+    @rule(works=st.booleans())
+    def results_are_stored(self, works: bool) -> None:
+        self.storing = False
+        self.happens(ResultsStored(Stored(1, 2)) if works else StoringFailed(BROKEN))
+
+    @rule(desire=st.sampled_from([Desire.HALT, Desire.RUN, Desire.CANCEL, Desire.DELETE]))
+    def a_person_asks(self, desire: Desire) -> None:
+        before = self.status
+        try:
+            self.happens(Asked(desire))
+        except Refused as refusal:
+            assert str(refusal)
+            assert self.status is before
+            return
+        if desire is Desire.RUN:
+            assert before.state in (State.HALTED, State.FAILED)
+            assert self.status.state is State.QUEUED
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 4.0, 20.0]))
+    def time_passes(self, seconds: float) -> None:
+        wake = next_wake(self.status, self.gang)
+        self.now += seconds
+        if wake is not None and wake <= self.now:
+            self.happens(Woke("no room"))
+            later = next_wake(self.status, self.gang)
+            assert later is None or later > self.now or later != wake, "it would wake for ever"
+
+    @rule()
+    def the_server_is_killed_and_restarted(self) -> None:
+        """As `control.recovery` goes on: what was under way and not begun is ordered again."""
+        if self.status.state.idle:
+            return
+        self.provisioning = self.fetching = self.storing = False
+        begun = any(record.begun and n == self.status.launch for n, record in self.launches.items())
+        undone = any(record.undone and n == self.status.launch for n, record in self.launches.items())
+        starting = any(t.state is TaskState.STARTING for t in self.status.tasks)
+        if not begun and not undone and starting:
+            self.provisioning = self.status.state is State.DEPLOYING
+            self.fetching = self.status.state is State.DOWNLOADING
+            self.launches.pop(self.status.launch, None)
+        self.storing = self.status.state is State.STORING
+
+    # ── what always holds ──
+
+    @invariant()
+    def the_status_tells_the_truth_about_processes(self) -> None:
+        if not hasattr(self, "status"):
+            return
+        running = {t.name for t in self.status.tasks if t.state is TaskState.RUNNING}
+        assert running == self.processes()
+        if self.status.state.idle:
+            assert not self.processes()
+            assert self.open_launch() is None, "something may still start"
+
+    @invariant()
+    def the_place_is_held_exactly_while_it_is_needed(self) -> None:
+        if hasattr(self, "status"):
+            waiting = self.status.state in (State.PENDING, State.QUEUED)
+            assert self.holds_place == (not waiting and not self.status.state.idle)
+            assert self.queued == (self.status.state is State.QUEUED)
+
+    @invariant()
+    def a_job_that_ends_stops_what_runs(self) -> None:
+        if not hasattr(self, "status"):
+            return
+        ending = self.status.desire is not Desire.RUN or self.status.succeeded or self.status.failure
+        under_way = self.provisioning or self.fetching or self.open_launch() is not None
+        if ending and not under_way and not self.status.state.idle:
+            for record in self.launches.values():
+                assert record.running <= record.told_to_stop
+
+    @invariant()
+    def an_end_has_its_reason(self) -> None:
+        if not hasattr(self, "status"):
+            return
+        status = self.status
+        assert status.state.idle == (self.retired and not self.queued and status.state.idle)
+        if status.state is State.FAILED:
+            assert status.failure is not None
+            assert status.reason == status.failure.message
+        if status.state in (State.COMPLETED, State.HALTED, State.CANCELLED):
+            assert status.failure is None
+        assert (status.finished is not None) == status.state.finished
+
+    @invariant()
+    def nobody_restarts_more_often_than_granted(self) -> None:
+        if hasattr(self, "status"):
+            for task in self.status.tasks:
+                assert task.restarts <= self.gang.task(task.name).restart.max
+
+    def teardown(self) -> None:
+        """Whatever state the story stopped in: with answers, every job comes to its end."""
+        if not hasattr(self, "status"):
+            return
+        halting = self.status.desire is Desire.HALT and not self.status.succeeded
+        for _ in range(200):
+            if self.status.state.idle:
+                break
+            if self.queued:
+                self.scheduler_places_it()
+            elif self.provisioning:
+                self.folders_are_made(works=True)
+            elif self.fetching:
+                self.code_is_fetched(works=True)
+            elif self.open_launch() is not None:
+                self.launch_goes_on(how="begins")
+            elif self.storing:
+                self.results_are_stored(works=True)
+            elif self.processes():
+                task = sorted(self.processes())[0]
+                number = next(n for n, record in self.launches.items() if task in record.running)
+                self.launches[number].running.discard(task)
+                self.tell(Exited(task, number, Exit(code=0)))
+            else:
+                wake = next_wake(self.status, self.gang)
+                assert wake is not None, f"stuck in {self.status}"
+                self.now = max(self.now, wake)
+                self.happens(Woke())
+        assert self.status.state.idle, f"never ends: {self.story}"
+        if halting:
+            assert self.status.state is State.HALTED
+
+
+TestLifecycle = Lifecycle.TestCase
