@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,8 @@ def draw(name: str, parts: list[tuple[str, str]]) -> None:
         console.print(Text.from_ansi(output.replace(str(ROOT), "~/weft")))
         console.print()
     target = ROOT / "docs" / "images" / f"{name}.svg"
-    console.save_svg(str(target), title="weft")
+    picture = console.export_svg(title="weft")
+    target.write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))  # no outside font
     print(f"drew {target.relative_to(ROOT)}")
 
 

@@ -15,10 +15,10 @@ import numpy as np
 import weft
 from weft.runtime.parameters import Client, serve
 
-UPDATES = int(os.environ.get("UPDATES", "15000"))
+UPDATES = int(os.environ.get("UPDATES", "10000"))
 HIDDEN = 64
 BATCH = 32
-RATE = 0.1
+RATE = 0.05
 
 
 def load():
@@ -74,16 +74,20 @@ def work():
 
     with Client() as server:
         p, version = server.pull()
-        told = version
+        losses, logged, told = [], version, version
         while version < UPDATES:
             batch = random.integers(len(labels), size=BATCH)
             loss, gradients = learn(p, images[batch], labels[batch])
+            losses.append(loss)
             server.push(gradients, RATE)
             p, version = server.pull()
-            if version - told >= 500:
-                told = version
-                weft.log(step=version, loss=loss)
-                print(f"update {version}: loss {loss:.4f}", flush=True)
+            if version - logged >= 100:
+                mean = float(np.mean(losses))
+                weft.log(step=version, loss=mean)
+                losses, logged = [], version
+                if version - told >= 1000:
+                    told = version
+                    print(f"update {version}: loss {mean:.4f}", flush=True)
                 if index == 0:
                     weft.log(step=version, accuracy=accuracy(p, *held_out))
         if index == 0:
