@@ -2,38 +2,48 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
 
 .PHONY: install demo test check bench lint format clean system-test-packages
 
-install: $(STAMP)  ## make .venv with Weft and what its tests need
+install: $(STAMP)  ## make .venv with Weft and what the demo needs
 
 $(STAMP): pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Weft needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || sh scripts/install-venv.sh
+	@echo "making $(VENV) and installing Weft into it"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) -e ".[demo]"
 	@touch $(STAMP)
-	@echo "installed: $(BIN)/weft $$($(BIN)/weft --version)"
+	@echo "installed $$($(BIN)/weft --version): $(BIN)/weft --help"
+
+$(DEV_STAMP): $(STAMP)
+	@echo "installing what the tests need"
+	@$(PIP) -e ".[dev]"
+	@touch $(DEV_STAMP)
 
 demo: $(STAMP)  ## train a small model with 1 parameter server and 3 workers
 	@$(BIN)/python scripts/demo.py
 
-test: $(STAMP) system-test-packages  ## everything: lint, types, unit tests, tests on real processes, coverage
+test: $(DEV_STAMP) system-test-packages  ## everything: lint, types, unit tests, tests on real processes, coverage
 	$(BIN)/python scripts/test.py
 
-check: $(STAMP) lint  ## the inner loop: lint, types, rooms, unit tests; under 90 seconds
+check: $(DEV_STAMP) lint  ## the inner loop: lint, types, rooms, unit tests; under 90 seconds
 	$(BIN)/python -m pytest tests/unit -n 2 --dist worksteal
 
-lint: $(STAMP)
+lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP)
+format: $(DEV_STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## measure every claim; JSON in benchmarks/results, a table at the end
+bench: $(DEV_STAMP)  ## measure every claim; JSON in benchmarks/results, a table at the end
 	$(BIN)/python benchmarks/run.py
 
 system-test-packages:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import folder_on_disk, timed, until
+from harness import end_processes_with, folder_on_disk, timed, until
 
 RAY = Path("~/.cache/weft-bench/ray").expanduser()
 SLURM_CPUS = 64
@@ -60,7 +60,9 @@ RAY_JOBS = """
 import sys, time, ray
 from ray.job_submission import JobStatus, JobSubmissionClient
 
-context = ray.init(num_cpus=16, include_dashboard=True, logging_level="error", log_to_driver=False)
+context = ray.init(
+    num_cpus=16, include_dashboard=True, logging_level="error", log_to_driver=False, _temp_dir=sys.argv[2]
+)
 client = JobSubmissionClient(f"http://{context.dashboard_url}")
 begin = time.perf_counter()
 names = [client.submit_job(entrypoint="true") for _ in range(int(sys.argv[1]))]
@@ -129,8 +131,12 @@ def slurm(jobs: int) -> Peer:
         good = completed.read_text().count("JobState=COMPLETED")
         if good != jobs:
             raise SystemExit(f"{good} of {jobs} Slurm jobs completed")
-    version = subprocess.run(["sbatch", "--version"], capture_output=True, text=True, check=True).stdout
-    return Peer(what, jobs, jobs / seconds, facts={"version": version.split()[-1], "cpus": SLURM_CPUS})
+        version = _printed(["sbatch", "--version"], environment).split()[-1]
+    return Peer(what, jobs, jobs / seconds, facts={"version": version, "cpus": SLURM_CPUS})
+
+
+def _printed(command: list[str], environment: dict[str, str]) -> str:
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _lines(path: Path) -> int:
@@ -158,7 +164,10 @@ def _slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
     environment = {**os.environ, "PATH": _path(), "SLURM_CONF": str(config)}
     daemons = []
     try:
-        for command in (["slurmctld", "-D", "-c", "-f", str(config)], ["slurmd", "-D", "-c", "-f", str(config)]):
+        for command in (
+            ["slurmctld", "-D", "-c", "-f", str(config)],
+            ["slurmd", "-D", "-c", "-f", str(config)],
+        ):
             with (folder / f"{command[0]}.out").open("wb") as output:
                 daemons.append(
                     subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output)
@@ -173,6 +182,7 @@ def _slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        end_processes_with(str(folder))
 
 
 def _slurm_idle(environment: dict[str, str]) -> bool:
@@ -194,24 +204,26 @@ def _free_port() -> int:
 
 def ray(jobs: int) -> Peer:
     what = "Ray Jobs, 16 CPUs declared, one client"
-    python = RAY / "bin" / "python"
+    python = str(RAY / "bin" / "python")
     if not (RAY / "bin" / "ray").exists():
         return Peer(what, jobs)
-    answer = subprocess.run(
-        [str(python), "-c", RAY_JOBS, str(jobs)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
-    )
-    seconds = [line.split()[1] for line in answer.stdout.splitlines() if line.startswith("seconds ")]
-    if answer.returncode or not seconds:
-        raise SystemExit(answer.stderr.strip().rpartition("\n")[2] or f"exit code {answer.returncode}")
-    version = subprocess.run(
-        [str(python), "-c", "import importlib.metadata as m; print(m.version('ray'))"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return Peer(what, jobs, jobs / float(seconds[0]), facts={"version": version.stdout.strip()})
+    with folder_on_disk() as folder:
+        environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "WEFT_BENCH_FOLDER": str(folder)}
+        try:
+            answer = subprocess.run(
+                [python, "-c", RAY_JOBS, str(jobs), str(folder)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=False,
+            )
+        finally:
+            end_processes_with(str(folder))  # parts of Ray's dashboard outlive it for a while
+        seconds = [line.split()[1] for line in answer.stdout.splitlines() if line.startswith("seconds ")]
+        if answer.returncode or not seconds:
+            raise SystemExit(answer.stderr.strip().rpartition("\n")[2] or f"exit code {answer.returncode}")
+        version = _printed(
+            [python, "-c", "import importlib.metadata as m; print(m.version('ray'))"], environment
+        )
+    return Peer(what, jobs, jobs / float(seconds[0]), facts={"version": version})

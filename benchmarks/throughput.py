@@ -129,7 +129,9 @@ def check_histories(server: Server, count: int) -> None:
     wrong = [name for name, way in ways.items() if way != WAYS]
     codes = {task["exit"]["code"] for document in jobs for task in document["status"]["tasks"]}
     if len(ways) != count or wrong or codes != {0}:
-        raise SystemExit(f"{len(ways)} of {count} jobs, {len(wrong)} with holes in their history, exits {codes}")
+        raise SystemExit(
+            f"{len(ways)} of {count} jobs, {len(wrong)} with holes in their history, exits {codes}"
+        )
 
 
 if __name__ == "__main__":

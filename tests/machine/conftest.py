@@ -8,7 +8,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import Server  # noqa: E402
+from harness import QuickServer, Server  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _zygote() -> Iterator[None]:
+    yield
+    QuickServer.close_zygote()
 
 
 @pytest.fixture
@@ -16,8 +22,10 @@ def new_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Servers of a test's own shape; each is stopped at the end and must leave nothing behind."""
     servers: list[Server] = []
 
-    def make(*arguments: str, home: str = "home", start: bool = True, **environ: str) -> Server:
-        server = Server(tmp_path / home, arguments, environ)
+    def make(
+        *arguments: str, home: str | Path = "home", start: bool = True, kind: type = QuickServer, **environ: str
+    ) -> Server:
+        server = kind(tmp_path / home, arguments, environ)
         servers.append(server)
         return server.start() if start else server
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
 START_TIMEOUT = 30.0
@@ -139,10 +139,13 @@ class Server:
 
     def ready(self, timeout: float = START_TIMEOUT) -> None:
         def answers() -> bool:
-            assert self.process is None or self.process.poll() is None, f"the server ended: {self.printed()}"
+            assert self.running(), f"the server ended: {self.printed()}"
             return self.answering()
 
         until(answers, f"the server to answer: {self.printed()}", timeout)
+
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def answering(self) -> bool:
         try:
@@ -385,6 +388,56 @@ class Server:
             self.kill()
         problems += nothing_left(self)
         assert not problems, "; ".join(problems)
+
+
+class QuickServer(Server):
+    """Forked from a process that has the server's modules loaded: a start costs what the server does itself."""
+
+    zygote: ClassVar[subprocess.Popen[str] | None] = None
+    _pid = 0
+
+    def begin(self) -> None:
+        self._forget()
+        self.home.parent.mkdir(parents=True, exist_ok=True)
+        request = {
+            "argv": ["--home", str(self.home), *self.arguments],
+            "env": {"WEFT_HOME": str(self.home), **self.environ},
+            "output": str(self.output),
+        }
+        cls = type(self)
+        if cls.zygote is None:
+            command = [sys.executable, str(Path(__file__).with_name("zygote.py"))]
+            cls.zygote = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert cls.zygote.stdin is not None
+        assert cls.zygote.stdout is not None
+        cls.zygote.stdin.write(json.dumps(request) + "\n")
+        cls.zygote.stdin.flush()
+        self._pid = int(cls.zygote.stdout.readline())
+        self.pids.append(self._pid)
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    def running(self) -> bool:
+        return alive(self._pid)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, number)
+        until(lambda: not alive(self._pid), "the server to end", 15, every=0.001)
+
+    @classmethod
+    def close_zygote(cls) -> None:
+        if cls.zygote is not None:
+            cls.zygote.communicate(timeout=10)
+            cls.zygote = None
 
 
 def nothing_left(server: Server) -> list[str]:

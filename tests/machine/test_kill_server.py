@@ -8,21 +8,16 @@ of states, and every task has run exactly once in each of its launches.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from harness import IDLE, UNREACHABLE, Server, nothing_left, package, sh, until
+from harness import IDLE, UNREACHABLE, QuickServer, Server, package, sh, until
 
 from weft.model.lifecycle import EDGES
 from weft.model.status import State
@@ -35,63 +30,9 @@ KILLS = int(os.environ.get("WEFT_CHAOS_KILLS") or 130)
 BACKLOG = 40
 
 
-# ── a server that restarts in a moment ───────────────────────────────────────────────────────────
-
-
-class QuickServer(Server):
-    """Forked from a process that has the server's modules loaded: a restart costs what the server does itself."""
-
-    zygote: subprocess.Popen[str]
-    _pid = 0
-
-    def begin(self) -> None:
-        self._forget()
-        request = {
-            "argv": ["--home", str(self.home), *self.arguments],
-            "env": {"WEFT_HOME": str(self.home), **self.environ},
-            "output": str(self.output),
-        }
-        assert self.zygote.stdin is not None
-        assert self.zygote.stdout is not None
-        self.zygote.stdin.write(json.dumps(request) + "\n")
-        self.zygote.stdin.flush()
-        self._pid = int(self.zygote.stdout.readline())
-        self.pids.append(self._pid)
-
-    @property
-    def pid(self) -> int:
-        return self._pid
-
-    def kill(self) -> None:
-        self._signal(9)
-
-    def stop(self) -> None:
-        self._signal(15)
-
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, number)
-        until(lambda: not Path(f"/proc/{self._pid}").exists(), "the server to end", 10, every=0.001)
-
-
 @pytest.fixture
-def quick_server(tmp_path: Path) -> Iterator[QuickServer]:
-    with subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("zygote.py"))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as zygote:
-        server = QuickServer(tmp_path / "home", ("--cpu", "64", "--memory", "64Gi"))
-        server.zygote = zygote
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
-            zygote.stdin.close()
-            problems = nothing_left(server)
-    assert not problems, problems
+def quick_server(new_server) -> QuickServer:
+    return new_server("--cpu", "64", "--memory", "64Gi")
 
 
 # ── the jobs and what must become of them ────────────────────────────────────────────────────────

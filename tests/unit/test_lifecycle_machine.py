@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -48,9 +50,18 @@ from weft.model.lifecycle import (
 from weft.model.status import Binding, Desire, Exit, State, Stored, TaskState
 
 BROKEN = Failure(Code.CANNOT_START, "it broke")
-EXITS = st.sampled_from(
-    [Exit(code=0), Exit(code=1), Exit(code=130), Exit(signal=9), Exit(signal=15), Exit(failure=BROKEN)]
-)
+EXITS = [
+    Exit(code=0),
+    Exit(code=0),
+    Exit(code=1),
+    Exit(code=130),
+    Exit(signal=9),
+    Exit(failure=BROKEN),
+]
+STARTS = ["begins", "begins", "begins", "cannot", "supervisor dies"]
+DESIRES = [Desire.HALT, Desire.HALT, Desire.RUN, Desire.RUN, Desire.CANCEL, Desire.DELETE]
+SECONDS = [0.0, 0.5, 1.0, 4.0, 20.0]
+PICKS = st.integers(0, 99)
 
 
 @st.composite
@@ -184,7 +195,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.happens(Fetched() if works else Undone(self.status.launch, BROKEN))
 
     @precondition(lambda self: self.open_launch() is not None)
-    @rule(how=st.sampled_from(["begins", "begins", "cannot", "supervisor dies"]))
+    @rule(how=st.sampled_from(STARTS))
     def launch_goes_on(self, how: str) -> None:
         number = self.open_launch()
         assert number is not None
@@ -199,19 +210,20 @@ class Lifecycle(RuleBasedStateMachine):
             self.tell(Undone(number, BROKEN, temporary=how == "supervisor dies"))
 
     @precondition(lambda self: bool(self.processes()))
-    @rule(data=st.data(), exit=EXITS)
-    def a_process_ends(self, data: Any, exit: Exit) -> None:
-        task = data.draw(st.sampled_from(sorted(self.processes())))
+    @rule(pick=PICKS, exit=st.sampled_from(EXITS))
+    def a_process_ends(self, pick: int, exit: Exit) -> None:
+        running = sorted(self.processes())
+        task = running[pick % len(running)]
         number = next(n for n, record in self.launches.items() if task in record.running)
         self.launches[number].running.discard(task)
         self.tell(Exited(task, number, exit))
 
     @precondition(lambda self: bool(self.told))
-    @rule(data=st.data())
-    def something_is_heard_again(self, data: Any) -> None:
+    @rule(pick=PICKS)
+    def something_is_heard_again(self, pick: int) -> None:
         """Of any launch, however old: it changes nothing."""
         before = self.status
-        self.happens(data.draw(st.sampled_from(self.told)))
+        self.happens(self.told[pick % len(self.told)])
         assert self.status == before
 
     @precondition(lambda self: self.storing)
@@ -220,7 +232,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.storing = False
         self.happens(ResultsStored(Stored(1, 2)) if works else StoringFailed(BROKEN))
 
-    @rule(desire=st.sampled_from([Desire.HALT, Desire.RUN, Desire.CANCEL, Desire.DELETE]))
+    @rule(desire=st.sampled_from(DESIRES))
     def a_person_asks(self, desire: Desire) -> None:
         before = self.status
         try:
@@ -233,7 +245,8 @@ class Lifecycle(RuleBasedStateMachine):
             assert before.state in (State.HALTED, State.FAILED)
             assert self.status.state is State.QUEUED
 
-    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 4.0, 20.0]))
+    @precondition(lambda self: not self.status.state.idle)
+    @rule(seconds=st.sampled_from(SECONDS))
     def time_passes(self, seconds: float) -> None:
         wake = next_wake(self.status, self.gang)
         self.now += seconds
@@ -242,11 +255,10 @@ class Lifecycle(RuleBasedStateMachine):
             later = next_wake(self.status, self.gang)
             assert later is None or later > self.now or later != wake, "it would wake for ever"
 
+    @precondition(lambda self: not self.status.state.idle)
     @rule()
     def the_server_is_killed_and_restarted(self) -> None:
         """As `control.recovery` goes on: what was under way and not begun is ordered again."""
-        if self.status.state.idle:
-            return
         self.provisioning = self.fetching = self.storing = False
         begun = any(record.begun and n == self.status.launch for n, record in self.launches.items())
         undone = any(record.undone and n == self.status.launch for n, record in self.launches.items())
@@ -339,3 +351,45 @@ class Lifecycle(RuleBasedStateMachine):
 
 
 TestLifecycle = Lifecycle.TestCase
+TestLifecycle.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=40)
+
+
+def walk(gang: Gang, seed: int, steps: int) -> None:
+    """The same machine at many times the speed: every step a likely one, persons asking now and then."""
+    random = Random(seed)
+    job = Lifecycle()
+    job.submit(gang)
+    for _ in range(steps):
+        likely: list[Callable[[], None]] = []
+        if job.queued:
+            likely.append(job.scheduler_places_it)
+        if job.provisioning:
+            likely.append(lambda: job.folders_are_made(works=random.random() < 0.95))
+        if job.fetching:
+            likely.append(lambda: job.code_is_fetched(works=random.random() < 0.95))
+        if job.open_launch() is not None:
+            likely.append(lambda: job.launch_goes_on(how=random.choice(STARTS)))
+        if job.storing:
+            likely.append(lambda: job.results_are_stored(works=random.random() < 0.8))
+        if job.processes():
+            likely.append(lambda: job.a_process_ends(pick=random.randrange(99), exit=random.choice(EXITS)))
+        if job.told:
+            likely.append(lambda: job.something_is_heard_again(pick=random.randrange(99)))
+        if not job.status.state.idle:
+            likely.append(lambda: job.time_passes(seconds=random.choice(SECONDS)))
+            likely.append(job.the_server_is_killed_and_restarted)
+        if random.random() < 0.2 or not likely:
+            likely = [lambda: job.a_person_asks(desire=random.choice(DESIRES))]
+        random.choice(likely)()
+        job.the_status_tells_the_truth_about_processes()
+        job.the_place_is_held_exactly_while_it_is_needed()
+        job.a_job_that_ends_stops_what_runs()
+        job.an_end_has_its_reason()
+        job.nobody_restarts_more_often_than_granted()
+    job.teardown()
+
+
+@given(gang=gangs(), seed=st.integers(0, 2**32))
+@settings(max_examples=settings().max_examples * 10)
+def test_every_walk_through_the_states_keeps_the_promises_and_ends(gang: Gang, seed: int) -> None:
+    walk(gang, seed, steps=40)

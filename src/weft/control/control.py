@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -74,6 +75,7 @@ class Control:
             log_tail=backend.log_tail,
         )
         self._cycle: asyncio.Handle | None = None
+        self._expiry = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
 
     # ── life ──
@@ -232,6 +234,8 @@ class Control:
             written.add_done_callback(lambda _: self._forget(job))
 
     def _forget(self, job: LiveJob) -> None:
+        if job.spec.ttl_after_finished is not None:
+            self._expiry.set()
         if self._names.get(job.name) is job and job.uid not in self.jobs:
             del self._names[job.name]
 
@@ -323,7 +327,9 @@ class Control:
                 await asyncio.shield(self.delete(row.uid, row.name, "ttl"))
             upcoming = self.store.next_expiry()
             delay = EXPIRY_CHECK if upcoming is None else upcoming - self.clock()
-            await asyncio.sleep(min(max(delay, 0.05), EXPIRY_CHECK))
+            self._expiry.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._expiry.wait(), min(max(delay, 0.05), EXPIRY_CHECK))
 
     async def _watch_patience(self) -> None:
         """A job runs out of patience without anything else happening: look now and then."""

@@ -547,7 +547,7 @@ class Supervisor:
     def _read(self) -> None:
         assert self.channel is not None
         try:
-            data = self.channel.recv(1 << 20)
+            data = self.channel.recv(1 << 16)
         except OSError:  # reset: the server was killed before it had read everything
             data = b""
         if not data:
