@@ -82,7 +82,7 @@ def lines(command: list[str], home: str) -> int:
 
 def printed(command: list[str], home: str) -> bytes:
     environment = {**os.environ, "WEFT_HOME": home} if home else None
-    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
+    return subprocess.run(command, env=environment, capture_output=True, check=True).stdout
 
 
 if __name__ == "__main__":

@@ -124,6 +124,7 @@ class Server:
                 stdout=output,
                 stderr=output,
                 cwd=self.home,
+                env={**os.environ, "WEFT_HOME": str(self.home)},  # and so its supervisors can be told apart
             )
         until(lambda: self._ended() or (facts.exists() and self._answers(facts)), "the server", 60, 0.002)
 

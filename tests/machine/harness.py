@@ -431,7 +431,8 @@ class QuickServer(Server):
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, number)
-        until(lambda: not alive(self._pid), "the server to end", 15, every=0.001)
+        gone = Path(f"/proc/{self._pid}")  # a leader that is a zombie may still have threads with open files
+        until(lambda: not gone.exists(), "the server to end", 15, every=0.001)
 
     @classmethod
     def close_zygote(cls) -> None:

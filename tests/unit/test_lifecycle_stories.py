@@ -128,8 +128,7 @@ class TestSuccess:
     def test_success_stands_even_if_a_restart_under_way_then_fails(self, temporary: bool) -> None:
         """It used to run the whole job again when a supervisor was lost just then."""
         story = Story(pair("on-failure", chief_decides=True)).running().ends("worker-1", code=1)
-        story.wakes().ends("worker-0")
-        story.hears(Provisioned(), Undone(2, LOST, temporary), NOTHING)
+        story.wakes().hears(Provisioned()).ends("worker-0").hears(Undone(2, LOST, temporary), NOTHING)
         assert story.status.state is State.COMPLETED
         assert story.status.failure is None
 

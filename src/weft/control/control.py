@@ -31,6 +31,7 @@ from weft.store.writer import Conflict
 
 EXPIRY_CHECK = 30.0
 HOLD_CHECK = 1.0
+SETTLE_PATIENCE = 1.0
 log = logging.getLogger("weft.control")
 
 
@@ -185,6 +186,11 @@ class Control:
 
             raise NotFound(name, get_close_matches(name, self.store.names(KIND), n=3))
         return live.from_row(row)
+
+    async def settled(self, job: LiveJob) -> None:
+        """Wait until an end is on disk, so that no reader hears of one that a crash could take back."""
+        if self._names.get(job.name) is job:
+            await asyncio.wait({self.store.write(())}, timeout=SETTLE_PATIENCE)
 
     async def ask(self, name: str, desire: Desire, actor: str) -> LiveJob:
         """Halt, resume, cancel or delete. Raises Refused when it does not fit the job's state."""

@@ -86,5 +86,6 @@ def parse_line(line: bytes, task: str) -> list[Point]:
         except (ValueError, TypeError, OverflowError):
             continue
         if not isinstance(value, bool):
-            points.append(Point(task, str(name)[:LONGEST_NAME], step, time, number))
+            text = str(name)[:LONGEST_NAME].encode(errors="replace").decode()  # half a surrogate pair
+            points.append(Point(task, text, step, time, number))
     return points

@@ -373,7 +373,7 @@ class TaskProcess:
         groups = self.spec.get("cgroups") or {}
         oom = False
         if groups.get("peak"):
-            peak = max(peak, _number(groups["peak"]))
+            peak = _number(groups["peak"]) or peak  # what counted against the limit
         if groups.get("oom"):
             oom = _counter(groups["oom"], "oom_kill") > 0
         return peak, oom

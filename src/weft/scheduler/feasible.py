@@ -21,15 +21,27 @@ def place(cluster: Cluster, gang: Gang) -> tuple[Binding, ...] | None:
     if bindings is None:
         cluster.revert(mark)
         return None
-    return tuple(sorted(bindings, key=lambda binding: _rank(gang, binding.task)))
+    ranks = {task.name: task.rank for task in gang.tasks}
+    return tuple(sorted(bindings, key=lambda binding: ranks[binding.task]))
 
 
-def _rank(gang: Gang, task: str) -> int:
-    return next(t.rank for t in gang.tasks if t.name == task)
+def could_ever_fit(cluster: Cluster, gang: Gang) -> bool:
+    """Whether the gang would fit if nothing else ran."""
+    return place(Cluster(room.node for room in cluster.rooms.values()), gang) is not None
 
 
 def _largest_first(gang: Gang) -> list[Task]:
-    return sorted(gang.tasks, key=lambda t: (-t.request.gpu, -t.request.cpu, -t.request.memory, t.rank))
+    """Who wants GPUs of one type comes before who takes any, so that these do not use up those."""
+    return sorted(
+        gang.tasks,
+        key=lambda t: (
+            t.request.gpu_type is None,
+            -t.request.gpu,
+            -t.request.cpu,
+            -t.request.memory,
+            t.rank,
+        ),
+    )
 
 
 def _fullest_first(room: NodeRoom) -> tuple[int, int, int, str]:

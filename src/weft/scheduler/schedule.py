@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass
 
 from weft.scheduler.cluster import Cluster
-from weft.scheduler.feasible import place
+from weft.scheduler.feasible import could_ever_fit, place
 from weft.scheduler.pending import Order, Pending
 from weft.scheduler.plan import Placement, Plan
 
@@ -47,8 +47,8 @@ def schedule(snapshot: Snapshot) -> Plan:
         if bindings is None:
             # 3. the whole group waits: equal requests get equal answers
             blocked.add(signature)
-            if snapshot.now - job.since > snapshot.patience:
-                held_for = job.uid
+            if snapshot.now - job.since > snapshot.patience and could_ever_fit(cluster, job.gang):
+                held_for = job.uid  # a job that can never start holds nobody up
                 break
             continue
         placements.append(Placement(job.uid, bindings))

@@ -255,7 +255,10 @@ class JobOperations:
         return found
 
     async def get_job(self, request: Request, query: Query) -> Response:
-        return _json(live.document(self._find(request)))
+        job = self._find(request)
+        if job.status.state.idle:
+            await self._control.settled(job)
+        return _json(live.document(job))
 
     def _find(self, request: Request) -> LiveJob:
         return self._control.find(request.path_params["name"])

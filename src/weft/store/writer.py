@@ -71,6 +71,18 @@ class Conflict(Exception):
     """Another resource has this name or submit key."""
 
 
+OWN_FAULT = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    ValueError,
+    TypeError,
+    OverflowError,
+)
+"""What a write itself causes: trying it again would fail again."""
+
+
 class Writer:
     def __init__(self, engine: Engine, committed: Callable[[Sequence[Write]], None]):
         self._engine = engine
@@ -114,9 +126,9 @@ class Writer:
             connection.execute("BEGIN IMMEDIATE")
             self._apply(connection, [change for write in batch for change in write.changes])
             connection.execute("COMMIT")
-        except sqlite3.IntegrityError as problem:
+        except OWN_FAULT:
             connection.rollback()
-            self._one_by_one(connection, batch, problem)
+            self._separate(connection, batch)
         except Exception as problem:
             connection.rollback()
             self._refuse_or_retry(batch, problem)
@@ -124,15 +136,45 @@ class Writer:
             self.full = False
             self._tell(batch, None)
 
-    def _one_by_one(
-        self, connection: sqlite3.Connection, batch: list[Write], problem: sqlite3.IntegrityError
-    ) -> None:
-        """One write of the batch clashes with what is there: only that one fails."""
-        if len(batch) == 1:
-            self._tell(batch, Conflict(str(problem)))
+    def _separate(self, connection: sqlite3.Connection, batch: list[Write]) -> None:
+        """Some write of the batch is itself at fault: only that one fails, the others share a commit.
+
+        Of a write that cannot be refused only the faulty change is left out: a name that no database can
+        hold, in one task's metrics, must not keep Weft from remembering anything ever again.
+        """
+        refused: dict[int, Exception] = {}
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for number, write in enumerate(batch):
+                parts = [write.changes] if write.refusable else [[change] for change in write.changes]
+                for part in parts:
+                    problem = self._attempt(connection, list(part))
+                    if problem is not None and write.refusable:
+                        refused[number] = problem
+                    elif problem is not None:
+                        log.error("left out of the database: %s: %s", type(part[0]).__name__, problem)
+            connection.execute("COMMIT")
+        except Exception as problem:
+            connection.rollback()
+            self._refuse_or_retry(batch, problem)
             return
-        for write in batch:
-            self._commit(connection, [write])
+        self.full = False
+        self._tell([write for number, write in enumerate(batch) if number not in refused], None)
+        for number, problem in refused.items():
+            self._tell([batch[number]], problem)
+
+    def _attempt(self, connection: sqlite3.Connection, changes: list[Any]) -> Exception | None:
+        connection.execute("SAVEPOINT attempt")
+        try:
+            self._apply(connection, changes)
+        except OWN_FAULT as problem:
+            connection.execute("ROLLBACK TO attempt")
+            connection.execute("RELEASE attempt")
+            if isinstance(problem, sqlite3.IntegrityError):
+                return Conflict(str(problem))
+            return StoreError(f"the database refused a write: {problem}")
+        connection.execute("RELEASE attempt")
+        return None
 
     def _refuse_or_retry(self, batch: list[Write], problem: Exception) -> None:
         full = is_full(problem)

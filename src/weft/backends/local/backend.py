@@ -23,13 +23,14 @@ from weft.model.gang import Task
 from weft.model.lifecycle import Exited, Launched, Undone
 from weft.model.node import Node
 from weft.model.quantities import show_bytes
-from weft.model.status import Exit
+from weft.model.status import Exit, TaskState
 from weft.runtime.supervisor import start_time
 
 LOG_SEGMENT = 8 << 20
 LOG_SEGMENTS_KEPT = 8
 LOG_RATE = 32 << 20
 LOG_TAIL = 20
+RELAUNCH_DELAY = 1.0
 LOG_TAIL_WIDTH = 500
 
 SecretReader = Callable[[str, str], str | None]
@@ -223,14 +224,20 @@ class LocalBackend:
 
     def _supervisor_lost(self, job: Assignment, launch: int) -> None:
         """The supervisor died with work to do: end what it left, so that nothing runs unwatched."""
+        for task in job.status.tasks:
+            if task.launch == launch:
+                self._kill(job.uid, task.name)
         for pid in processes_of(job.uid, launch):
             _signal_quietly(pid, signal.SIGKILL)
         lost = Failure(
             Code.SUPERVISOR_LOST, "the process that watched it was killed; its exit code is unknown"
         )
-        self._listener(job.uid, Undone(launch, lost, temporary=True))
-        for task in job.status.tasks:
-            if task.launch == launch and task.state.alive:
+        ours = [task for task in job.status.tasks if task.launch == launch]
+        if any(task.state is TaskState.STARTING for task in ours):  # not at once: the cause may last
+            undone = Undone(launch, lost, temporary=True)
+            self._loop.call_later(RELAUNCH_DELAY, self._listener, job.uid, undone)
+        for task in ours:
+            if task.state is TaskState.RUNNING:
                 self._gone(job.uid, task.name, launch)
                 self._listener(job.uid, Exited(task.name, launch, Exit(failure=lost)))
 

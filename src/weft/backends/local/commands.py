@@ -24,6 +24,12 @@ INHERITED = frozenset(
 )
 """What a task takes over from the server's environment; a server's other variables may be secrets."""
 
+OF_THE_ENGINE = frozenset(
+    "XDG_RUNTIME_DIR DBUS_SESSION_BUS_ADDRESS CONTAINERS_CONF CONTAINERS_STORAGE_CONF CONTAINERS_REGISTRIES_CONF "
+    "REGISTRY_AUTH_FILE DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG".split()
+)
+"""What podman or docker take over from the server's environment; the container does not see it."""
+
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -180,6 +186,8 @@ def _container(
     spec["env"]["TMPDIR"] = "/tmp"
     hidden = {"TMPDIR", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LD_LIBRARY_PATH", "PYTHONPATH"}
     variables = [f"--env={key}" for key in sorted(spec["env"]) if key not in hidden]
+    for key in OF_THE_ENGINE & os.environ.keys():
+        spec["env"].setdefault(key, os.environ[key])
     limits = [f"--memory={request.memory}"] if request.memory else []
     argv = [
         tool, "run", "--rm", "--name", name, "--network=host", "--pull=missing", "--security-opt=no-new-privileges",

@@ -1,0 +1,275 @@
+"""What tasks cannot see or touch: sandboxes, containers, other tasks' CPUs and GPUs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import Server, alive, python, sh, until
+
+pytestmark = pytest.mark.machine
+
+ON_AFFINITY = "import os; print(sorted(os.sched_getaffinity(0)))"
+CPUS = len(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def sandbox() -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed (apt-get install bubblewrap)")
+    probe = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "true"]
+    tried = subprocess.run(probe, capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"this kernel does not let bubblewrap work: {tried.stderr.strip()}")
+
+
+# ── sandbox ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_sandbox_has_a_private_tmp_its_own_pids_and_a_read_only_system(server: Server, sandbox, tmp_path: Path):
+    beside = tmp_path / "beside"  # under /tmp, like everything of a test
+    beside.write_text("secret")
+    script = (
+        "ls -A /tmp | wc -l; echo x > /tmp/mine && echo wrote tmp; echo $TMPDIR; [ $$ -lt 20 ] && echo own pids;"
+        "touch /etc/weft-was-here 2>/dev/null || echo read-only; cat $BESIDE 2>/dev/null || echo unseen;"
+        "ls /proc | grep -c '^[0-9]*$' | xargs test 20 -gt && echo alone"
+    )
+    done = server.run(sh(script, name="boxed", isolation="sandbox", env={"BESIDE": str(beside)}))
+    assert done["status"]["state"] == "COMPLETED", server.text("boxed")
+    lines = server.text("boxed")
+    assert lines[1:] == ["wrote tmp", "/tmp", "own pids", "read-only", "unseen", "alone"]
+    assert not Path("/etc/weft-was-here").exists()
+    assert not Path("/tmp/mine").exists()
+
+
+def test_a_sandbox_sees_of_weft_only_its_own_folder(server: Server, sandbox):
+    server.run(sh("echo private > $RESULT_DIR/theirs", name="other"))
+    script = (
+        "cat $H/token 2>/dev/null || echo no token; cat $H/weft.db >/dev/null 2>&1 || echo no database;"
+        "cat $OTHER/results/theirs 2>/dev/null || echo no other job; ls $H/secrets 2>/dev/null || echo no secrets;"
+        "echo mine > $RESULT_DIR/mine; echo kept > $CHECKPOINT_DIR/kept; cat $RESULT_DIR/mine; pwd; ls $H/jobs | wc -l"
+    )
+    env = {"H": str(server.home), "OTHER": str(server.folder("other"))}
+    server.run(sh(script, name="boxed", isolation="sandbox", env=env))
+    assert server.text("boxed") == [
+        "no token", "no database", "no other job", "no secrets", "mine", f"{server.folder('boxed')}/code", "1",
+    ]  # fmt: skip
+    assert (server.folder("boxed") / "results" / "mine").read_text() == "mine\n"
+
+
+def test_python_and_weft_work_in_a_sandbox(server: Server, sandbox):
+    done = server.run(python("import weft; weft.log(step=1, loss=0.5)", name="boxed", isolation="sandbox"))
+    assert done["status"]["state"] == "COMPLETED", server.text("boxed")
+    assert [(p["name"], p["step"], p["value"]) for p in server.metrics("boxed")] == [("loss", 1, 0.5)]
+
+
+def test_a_sandboxed_job_hears_sigterm_and_has_its_grace(server: Server, sandbox):
+    script = "trap 'echo saving; sleep 0.3; echo saved > $CHECKPOINT_DIR/c; exit 0' TERM; echo on; while :; do sleep 0.05; done"
+    name = server.submit(sh(script, name="boxed", isolation="sandbox", grace=10))
+    server.printed_line(name, "on")
+    server.ask(name, "halt")
+    server.wait_for(name, "HALTED", timeout=8)
+    assert server.text(name) == ["on", "saving"]
+    assert (server.folder(name) / "checkpoints" / "c").read_text() == "saved\n"
+
+
+def test_a_deaf_sandbox_is_killed_after_the_grace(server: Server, sandbox):
+    script = "trap '' TERM; echo on; while :; do sleep 0.05; done"
+    name = server.submit(sh(script, name="boxed", isolation="sandbox", grace=0.4))
+    server.printed_line(name, "on")
+    pid = server.pid_of(name)
+    server.ask(name, "cancel")
+    server.wait_for(name, "CANCELLED", timeout=8)
+    until(lambda: not alive(pid) and server.task_processes() == [], "the sandbox to be gone", 5)
+
+
+def test_a_sandbox_tells_exit_codes(server: Server, sandbox):
+    failed = server.run(sh("exit 42", name="boxed", isolation="sandbox"))
+    assert failed["status"]["failure"]["message"] == "worker-0 exited with code 42"
+
+
+def test_without_bubblewrap_a_sandbox_is_refused_in_plain_words(new_server, tmp_path: Path):
+    server = new_server("--cpu", "2", PATH=str(tmp_path))
+    failed = server.run(sh("true", name="boxed", isolation="sandbox"))
+    assert failed["status"]["failure"]["code"] == "ISOLATION_UNAVAILABLE"
+    assert "bubblewrap" in failed["status"]["failure"]["message"]
+    assert server.reserved() == []
+    failed = server.run(sh("true", name="imaged", image="debian:12"))
+    assert failed["status"]["failure"]["code"] == "ISOLATION_UNAVAILABLE"
+    assert "podman" in failed["status"]["failure"]["message"]
+
+
+# ── containers ───────────────────────────────────────────────────────────────────────────────────
+
+RUNTIMES = [path for name in ("crun", "runc") if (path := shutil.which(name))]
+
+
+@pytest.fixture(scope="module")
+def podman_settings(tmp_path_factory) -> dict[str, str]:
+    """Settings with which podman runs containers here, an image `weft-test` in a store of their own."""
+    podman, busybox = shutil.which("podman"), shutil.which("busybox")
+    if podman is None or busybox is None:
+        pytest.skip("podman and busybox-static are not installed (apt-get install podman busybox-static)")
+    place = tmp_path_factory.mktemp("podman")
+    (place / "storage.conf").write_text(
+        f'[storage]\ndriver = "vfs"\ngraphroot = "{place}/graph"\nrunroot = "{place}/run"\n'
+    )
+    root = place / "root"
+    (root / "bin").mkdir(parents=True)
+    shutil.copy(busybox, root / "bin" / "busybox")
+    for tool in ("sh", "cat", "echo", "sleep", "touch", "env", "ls"):
+        (root / "bin" / tool).symlink_to("busybox")
+    subprocess.run(["tar", "-C", str(root), "-cf", f"{place}/root.tar", "."], check=True)
+    why = ""
+    for runtime in RUNTIMES:
+        (place / "containers.conf").write_text(
+            '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n'
+            f'[engine]\nruntime = "{runtime}"\n'
+        )
+        settings = {
+            "CONTAINERS_CONF": f"{place}/containers.conf",
+            "CONTAINERS_STORAGE_CONF": f"{place}/storage.conf",
+        }
+        environ = {**os.environ, **settings}
+        for command in (
+            ["import", f"{place}/root.tar", "localhost/weft-test:1"],
+            ["run", "--rm", "--network=host", "localhost/weft-test:1", "/bin/true-enough"],
+        ):
+            tried = subprocess.run([podman, *command], env=environ, capture_output=True, text=True, check=False)
+            why = tried.stderr.strip().splitlines()[-1] if tried.stderr.strip() else ""
+        if "not found" in why or "no such file" in why.lower():  # the container began; its command is missing
+            return settings
+    pytest.skip(f"podman is installed but cannot run containers on this machine: {why}")
+
+
+def test_a_container_runs_the_image_with_the_jobs_folder(new_server, podman_settings):
+    server = new_server("--cpu", "4", **podman_settings)
+    script = "/bin/ls /; echo $WEFT_TASK $MINE; echo out > $RESULT_DIR/out; pwd; env"
+    done = server.run(sh(script, name="imaged", image="localhost/weft-test:1", env={"MINE": "yes"}), timeout=60)
+    lines = server.text("imaged")
+    assert done["status"]["state"] == "COMPLETED", lines
+    assert "worker-0 yes" in lines
+    assert f"{server.folder('imaged')}/code" in lines
+    assert "usr" not in lines  # the image's own root, not this machine's
+    assert not any("CONTAINERS_CONF" in line for line in lines)
+    assert (server.folder("imaged") / "results" / "out").read_text() == "out\n"
+
+
+def test_a_container_hears_sigterm_and_leaves_nothing(new_server, podman_settings):
+    server = new_server("--cpu", "4", **podman_settings)
+    script = "trap 'echo saving; exit 0' TERM; echo on; while :; do sleep 0.1; done"
+    name = server.submit(sh(script, name="imaged", image="localhost/weft-test:1", grace=20))
+    server.printed_line(name, "on", timeout=60)
+    server.ask(name, "halt")
+    server.wait_for(name, "HALTED", timeout=18)
+    assert "saving" in server.text(name)
+    listed = ["podman", "ps", "--all", "--format", "{{.Names}}"]
+    left = subprocess.run(
+        listed, env={**os.environ, **podman_settings}, capture_output=True, text=True, check=True
+    )
+    assert left.stdout.strip() == ""
+
+
+def test_a_deaf_container_is_removed_after_the_grace(new_server, podman_settings):
+    server = new_server("--cpu", "4", **podman_settings)
+    script = "trap '' TERM; echo on; while :; do sleep 0.1; done"
+    name = server.submit(sh(script, name="imaged", image="localhost/weft-test:1", grace=0.5))
+    server.printed_line(name, "on", timeout=60)
+    server.ask(name, "cancel")
+    server.wait_for(name, "CANCELLED", timeout=40)
+    until(lambda: server.task_processes() == [], "the container to be gone", 10)
+
+
+# ── CPUs and GPUs ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.skipif(CPUS < 2, reason="pinning apart needs two CPUs")
+def test_tasks_of_a_whole_cpu_have_it_alone(new_server):
+    server = new_server()
+    server.run(python(ON_AFFINITY, name="pinned", roles={"worker": {"replicas": 2, "resources": {"cpu": 1}}}))
+    first, second = server.text("pinned")
+    assert first != second
+    assert first.count(",") == second.count(",") == 0
+
+
+@pytest.mark.skipif(CPUS < 2, reason="pinning apart needs two CPUs")
+def test_a_task_of_half_a_cpu_moves_away_from_exclusive_ones_and_back(new_server):
+    server = new_server()
+    roles = {"worker": {"resources": {"cpu": "500m"}}}
+    half = server.submit(sh("echo on; sleep 1000 & wait", name="half", roles=roles, grace=1))
+    server.printed_line(half, "on")
+    everything = os.sched_getaffinity(0)
+    pids = lambda: [server.pid_of(half), *_children(server.pid_of(half))]  # noqa: E731
+    assert all(os.sched_getaffinity(pid) == everything for pid in pids())
+    whole = server.submit(sh("echo on; exec sleep 1000", name="whole", roles={"worker": {"resources": {"cpu": 1}}}))
+    server.printed_line(whole, "on")
+    own = os.sched_getaffinity(server.pid_of(whole))
+    assert len(own) == 1
+    until(lambda: all(os.sched_getaffinity(pid) == everything - own for pid in pids()), "the move away", 5)
+    server.ask(whole, "cancel")
+    server.wait_for(whole)
+    until(lambda: all(os.sched_getaffinity(pid) == everything for pid in pids()), "the move back", 5)
+    server.ask(half, "cancel")
+    server.wait_for(half)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="CPU limits need a cgroup, which only root can make here")
+def test_a_fraction_of_a_cpu_is_a_limit(new_server):
+    server = new_server()
+    burn = "import time, os; t = time.monotonic()\nwhile time.monotonic() - t < 1: pass\nprint(sum(os.times()[:2]))"
+    server.run(python(burn, name="slow", roles={"worker": {"resources": {"cpu": "200m"}}}))
+    assert float(server.text("slow")[0]) < 0.6
+
+
+def test_virtual_gpus_are_handed_out_by_index(new_server):
+    server = new_server("--cpu", "16", "--gpus", "4", "--gpu-type", "v100")
+    (node,) = server.nodes()
+    assert (node["capacity"]["gpu"], node["capacity"]["gpuType"]) == (4, "v100")
+    roles = {"worker": {"replicas": 3, "resources": {"gpu": 1, "gpuType": "v100"}}}
+    server.run(sh("echo $CUDA_VISIBLE_DEVICES $WEFT_GPUS $GPU_COUNT", name="cuda", roles=roles))
+    seen = [line.split() for line in server.text("cuda")]
+    assert len({devices for devices, _, _ in seen}) == 3
+    assert all(devices == gpus and count == "1" for devices, gpus, count in seen)
+    server.run(sh("echo [$CUDA_VISIBLE_DEVICES]", name="none"))
+    assert server.text("none") == ["[]"]
+    server.submit(sh("true", name="wrong", roles={"worker": {"resources": {"gpu": 1, "gpuType": "a100"}}}))
+    assert "a100" in server.get("/v1/jobs/wrong/explain").json["reason"]
+    server.ask("wrong", "cancel")
+
+
+@pytest.mark.parametrize(
+    ("placement", "nodes"),
+    [({"strategy": "spread"}, 4), ({"strategy": "pack"}, 2), ({"strategy": "spread", "nodes": "one"}, 1)],
+)
+def test_placement_on_virtual_nodes(new_server, placement, nodes):
+    server = new_server("--nodes", "4", "--cpu", "8")
+    assert [node["name"] for node in server.nodes()] == [f"local-{i}" for i in range(4)]
+    tasks = 2 if placement.get("nodes") == "one" else 4
+    server.run(sh("echo $WEFT_NODE", name="placed", roles={"worker": {"replicas": tasks}}, placement=placement))
+    assert len(set(server.text("placed"))) == nodes
+    assert server.reserved() == []
+
+
+def test_one_node_that_is_not_large_enough_is_explained(new_server):
+    server = new_server("--nodes", "4", "--cpu", "8")
+    document = sh("true", name="big", roles={"worker": {"replicas": 3}}, placement={"nodes": "one"})
+    server.submit(document)
+    explained = server.get("/v1/jobs/big/explain").json
+    assert explained["possible"] is False
+    assert "3" in explained["reason"]
+    assert "2" in explained["reason"]
+    server.ask("big", "cancel")
+
+
+def test_a_selector_chooses_the_node(new_server):
+    server = new_server("--nodes", "4", "--cpu", "8")
+    placement = {"selector": {"weft.dev/node": "local-2"}}
+    server.run(sh("echo $WEFT_NODE", name="chosen", placement=placement))
+    assert server.text("chosen") == ["local-2"]
