@@ -22,6 +22,8 @@ class _Selector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> Any:
         if timeout is not None and timeout <= 0:
             return super().select(0)
+        if self.loop.ending:
+            return super().select(timeout)
         if self.loop.busy():
             ready = super().select(PATIENCE)
             if not ready:
@@ -39,6 +41,7 @@ class _Selector(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.now = START
+        self.ending = False
         self._outside: set[asyncio.Future[Any]] = set()
         selector = _Selector()
         selector.loop = self
@@ -76,6 +79,7 @@ async def _whole(story: Callable[[], Awaitable[T]]) -> T:
 
 
 def _end(loop: VirtualLoop) -> None:
+    loop.ending = True
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()

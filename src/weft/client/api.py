@@ -93,9 +93,12 @@ class Client:
         from weft.client.upload import packed_code
 
         document = self.as_document(job)
-        with packed_code(document) as (ready, _):
+        with packed_code(document) as (ready, package):
             try:
-                return self._create(ready, dry_run=True)
+                checked = self._create(ready, dry_run=True)
+                if package is not None:  # as it was written, so that what is printed can be run
+                    checked["spec"]["code"] = document.value["spec"]["code"]
+                return checked
             except ApiError as error:
                 raise (refused(document, error) if error.problems and document.source else error) from None
 

@@ -203,7 +203,9 @@ class Metric(Strict):
     """Something to collect besides `weft.log()`, which is always collected."""
 
     source: MetricSource
-    """log: `name=value` in the task's log; regex: a pattern over it; file: JSON lines; tensorboard: event files."""
+    """log: `name=value` in the task's log; regex: a pattern over it; file: JSON lines; tensorboard: event files.
+
+    The last two are files in LOG_DIR, which is one for the whole job: their points are the chief task's."""
     names: list[Annotated[str, StringConstraints(min_length=1, max_length=253)]] = Field(default_factory=list)
     """log and tensorboard: only these names (default: all)."""
     pattern: Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = None

@@ -77,8 +77,9 @@ async def _serve(home: Home, shape: Shape, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     facts = server_facts(address, home.path, backend.name, time.time())
-    cluster = ClusterOperations(control, Packages(home.path / "packages"), secrets, home.path, facts)
-    operations = [*JobOperations(control, getpass.getuser()).table(), *cluster.table()]
+    packages = Packages(home.path / "packages")
+    cluster = ClusterOperations(control, packages, secrets, home.path, facts)
+    operations = [*JobOperations(control, packages, getpass.getuser()).table(), *cluster.table()]
     cluster.document = lambda: openapi.document(operations)
     config = uvicorn.Config(
         app.build(operations, home.token()),

@@ -22,6 +22,7 @@ from weft.model.status import Desire, State
 from weft.server.archives import tar_stream
 from weft.server.logs import LogFollower, read_logs
 from weft.server.operations import Answer, Operation, Param, Query
+from weft.server.packages import Packages
 from weft.server.problems import ApiProblem
 from weft.server.streams import Message, stream
 from weft.store.store import SUMMARY
@@ -40,8 +41,9 @@ FOLLOW = Param("follow", "boolean", "Go on as a stream of events (text/event-str
 
 
 class JobOperations:
-    def __init__(self, control: Control, owner: str):
+    def __init__(self, control: Control, packages: Packages, owner: str):
         self._control = control
+        self._packages = packages
         self._owner = owner
 
     def table(self) -> list[Operation]:
@@ -213,11 +215,22 @@ class JobOperations:
         if query["dryRun"]:
             prepared = self._control.prepare(job, self._owner)
             return _json(to_json(prepared, by_alias=True, exclude_none=True))
+        if job.spec.code is not None and job.spec.code.package is not None:
+            self._require_package(job.spec.code.package)
         key = request.headers.get("idempotency-key")
         if key is not None and not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
             raise ApiProblem(422, "Not valid", "Idempotency-Key must be 1 to 255 printable ASCII characters")
         entry, new = await self._control.submit(job, self._owner, key)
         return _json(live.document(entry), 201 if new else 200)
+
+    def _require_package(self, digest: str) -> None:
+        if not self._packages.has(digest):
+            problem = Problem(
+                "spec.code.package", "is not stored here; upload it first (weft run does)", f'"{digest}"'
+            )
+            raise ApiProblem(
+                422, "Not valid", str(problem), problems=[problem], next_step=f"PUT /v1/packages/{digest}"
+            )
 
     # ── reading ──
 

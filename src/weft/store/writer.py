@@ -154,9 +154,9 @@ class Writer:
                     elif problem is not None:
                         log.error("left out of the database: %s: %s", type(part[0]).__name__, problem)
             connection.execute("COMMIT")
-        except Exception as problem:
+        except Exception as failure:
             connection.rollback()
-            self._refuse_or_retry(batch, problem)
+            self._refuse_or_retry(batch, failure)
             return
         self.full = False
         self._tell([write for number, write in enumerate(batch) if number not in refused], None)

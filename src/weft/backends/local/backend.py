@@ -20,6 +20,7 @@ from weft.backends.local.ports import Ports
 from weft.backends.local.supervisors import ADOPTED_POLL, Adopted, Pool, processes_of
 from weft.model.failures import Code, Failure, Permanent
 from weft.model.gang import Task
+from weft.model.job import MetricSource
 from weft.model.lifecycle import Exited, Launched, Undone
 from weft.model.node import Node
 from weft.model.quantities import show_bytes
@@ -32,6 +33,9 @@ LOG_RATE = 32 << 20
 LOG_TAIL = 20
 RELAUNCH_DELAY = 1.0
 LOG_TAIL_WIDTH = 500
+
+OF_THE_JOB = (MetricSource.FILE, MetricSource.TENSORBOARD)
+"""Sources in LOG_DIR, which all tasks of a job share: one of them reads, or each point would count twice."""
 
 SecretReader = Callable[[str, str], str | None]
 """The value of a secret's key, or None."""
@@ -181,7 +185,11 @@ class LocalBackend:
             "log": {"segment": LOG_SEGMENT, "keep": LOG_SEGMENTS_KEPT, "rate": LOG_RATE},
             "logDir": folder.logs,
             "metricsFile": f"{folder.task(task.name)}/metrics.jsonl",
-            "metrics": [metric.model_dump(mode="json", by_alias=True) for metric in job.spec.metrics],
+            "metrics": [
+                metric.model_dump(mode="json", by_alias=True)
+                for metric in job.spec.metrics
+                if task.chief or metric.source not in OF_THE_JOB
+            ],
         }
         isolated = commands.isolate(job, task, message, self.home, folder, launch)
         message["argv"], message["cleanup"] = isolated.argv, isolated.cleanup

@@ -52,7 +52,8 @@ class TaskLogReader:
         times = _Times(self.folder, self.segments())
         found = []
         position = 0
-        for match in _LINE.finditer(data):
+        whole = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        for match in _LINE.finditer(data, 0, whole):  # further on it would look for an end from every byte
             if match.end() == len(data) and match[2] == b"\r" and not (final and at_end):
                 break  # perhaps half of \r\n
             if match[1] or match[2] != b"\r":

@@ -1,0 +1,163 @@
+"""A whole control plane on virtual time: real store, real control, simulated engine; it can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from support.builders import a_job, a_node
+from support.simulated import SimulatedBackend, World
+
+from weft.control.control import Control
+from weft.control.live import KIND, LiveJob
+from weft.model.lifecycle import EDGES
+from weft.model.node import Node
+from weft.model.status import Desire, JobStatus, State
+from weft.store.changes import Change, Happened
+from weft.store.store import Store
+
+STEP = 0.25
+
+
+class WatchedStore(Store):
+    """The store, with virtual time standing still while its thread works, and a way to die."""
+
+    def __init__(self, path: Path, machine: Machine):
+        self._machine = machine
+        self.dead = False
+        super().__init__(path)
+
+    def write(self, changes: Iterable[Change], *, refusable: bool = False) -> asyncio.Future[None]:
+        if self.dead or not self._machine.touch("write"):
+            return self._loop.create_future()
+        written = super().write(changes, refusable=refusable)
+        self._machine.loop.await_outside(written)
+        return written
+
+    def kill(self, *, keep: bool) -> None:
+        """As kill -9: what waits for its commit is lost, or just made it."""
+        if keep:
+            self._flush()
+        elif self._tick is not None:
+            self._tick.cancel()
+        self._updates, self._others, self._tick = {}, [], None
+        self.dead = True
+        with self._writer._wake:
+            if not keep:
+                for write in self._writer._queue:
+                    write.done.cancel()
+                self._writer._queue.clear()
+        self._writer.close()
+        self._engine.dispose()
+
+
+class Machine:
+    """One machine whose server comes and goes."""
+
+    def __init__(self, folder: Path, nodes: Iterable[Node] | None = None):
+        self.loop: Any = asyncio.get_running_loop()
+        self.path = folder / "weft.db"
+        self.world = World(nodes or [a_node(cpu=4, memory=16)], folder)
+        self.crashed = False
+        self._countdown: int | None = None
+        self._keep = False
+        self.touched: list[str] = []
+
+    # ── the server's life ──
+
+    async def up(self) -> Machine:
+        self.crashed = False
+        self.store = WatchedStore(self.path, self)
+        self.backend = SimulatedBackend(self.world, self.touch)
+        self.control = Control(self.store, self.backend, clock=self.loop.time)
+        await self.control.start()
+        return self
+
+    async def down(self) -> None:
+        await self.control.close()
+        self.store.close()
+
+    def crash_after(self, touches: int, *, keep: bool) -> None:
+        """Die at the n-th effect from now on: a write, an order to the engine, or news from it."""
+        self._countdown, self._keep = touches, keep
+
+    def touch(self, what: str) -> bool:
+        if self.crashed:
+            return False
+        self.touched.append(what)
+        if self._countdown is not None:
+            self._countdown -= 1
+            if self._countdown <= 0:
+                self.kill(keep=self._keep)
+                return False
+        return True
+
+    def kill(self, *, keep: bool = False) -> None:
+        self._countdown = None
+        self.crashed = True
+        self.backend.detach()
+        self.store.kill(keep=keep)
+        for task in (*self.control._background, *self.control.guardian._work):
+            task.cancel()
+        for job in self.control.jobs.values():
+            if job.timer is not None:
+                job.timer.cancel()
+
+    # ── what a person does ──
+
+    async def submit(self, name: str, **spec: Any) -> LiveJob:
+        job, _ = await self.control.submit(a_job(name, **spec), "ann", key=f"key-{name}")
+        return job
+
+    async def ask(self, name: str, desire: Desire) -> None:
+        await self.control.ask(name, desire, "ann")
+
+    async def passes(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def until(self, name: str, *states: State, within: float = 1000.0) -> JobStatus:
+        """Let time pass until the job is in one of these states (or idle, if none is given)."""
+        end = self.loop.time() + within
+        while self.loop.time() < end:
+            status = self.status(name)
+            if status.state in states or (not states and status.state.idle):
+                await self.store.write(())
+                return status
+            await asyncio.sleep(STEP)
+        raise AssertionError(f"{name} is still {self.status(name)} after {within:g} s")
+
+    # ── what can be seen ──
+
+    def status(self, name: str) -> JobStatus:
+        return self.control.find(name).status
+
+    def exists(self, name: str) -> bool:
+        return self.store.resource(KIND, name) is not None
+
+    def events(self, name: str) -> list[Happened]:
+        row = self.store.resource(KIND, name)
+        assert row is not None
+        return self.store.events(uid=row.uid)
+
+    def history(self, name: str) -> list[str]:
+        """The job's states, after checking that each followed from the one before."""
+        changes = [event for event in self.events(name) if event.type == "state"]
+        for before, after in zip(changes, changes[1:], strict=False):
+            assert after.previous == before.state, f"{name}: a transition is missing in {changes}"
+            assert State(str(after.state)) in EDGES[State(str(before.state))]
+            assert after.seq > before.seq
+            assert after.time >= before.time
+        row = self.store.resource(KIND, name)
+        assert row is not None
+        assert changes[-1].state == row.state
+        return [str(event.state) for event in changes]
+
+    def nothing_is_held(self) -> bool:
+        rooms = self.control.cluster.rooms.values()
+        return not self.world.processes and all(
+            (room.cpu, room.memory, len(room.gpus), room.tasks) == (room.node.cpu, room.node.memory, len(room.node.gpus), 0)
+            and room.cpu_ids == list(room.node.cpu_ids)
+            for room in rooms
+        )

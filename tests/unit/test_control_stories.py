@@ -1,0 +1,485 @@
+"""Whole stories of jobs, from submitting to the end, on virtual time."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import virtual
+from support.builders import a_job, a_node
+from support.machine import Machine
+from support.simulated import FOREVER, Refuse, Run
+
+from weft.control.control import NameTaken, NotFound
+from weft.model.failures import Code, Permanent, Temporary
+from weft.model.lifecycle import Refused
+from weft.model.node import Node
+from weft.model.status import Desire, State
+
+Tell = Callable[..., None]
+ON_FAILURE = {"policy": "on-failure", "max": 3, "backoff": "2s", "maxBackoff": "5s"}
+GIT = {"git": "https://example.org/x.git", "commit": "abcdef1"}
+
+
+@pytest.fixture
+def on_a_machine(fast_folder: Path) -> Tell:
+    def tell(story: Callable[[Machine], Awaitable[None]], nodes: list[Node] | None = None) -> None:
+        async def whole() -> None:
+            machine = await Machine(fast_folder, nodes).up()
+            try:
+                await story(machine)
+            finally:
+                if not machine.crashed:
+                    await machine.down()
+
+        virtual.run(whole)
+
+    return tell
+
+
+def workers(count: int, **role: Any) -> dict[str, Any]:
+    return {"worker": {"replicas": count, **role}}
+
+
+class TestTheWholeWay:
+    def test_submit_to_completed_with_its_history(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=10))
+            begun = m.loop.time()
+            await m.submit("demo", code=GIT)
+            status = await m.until("demo")
+            assert m.history("demo") == [
+                "PENDING", "QUEUED", "DEPLOYING", "DOWNLOADING", "PROCESSING", "STORING", "COMPLETED",
+            ]  # fmt: skip
+            causes = [event.cause for event in m.events("demo")]
+            assert causes == [
+                "submitted", "admitted", "placed on node-0", "folders made", "1 task started",
+                "success rule met", "0 result files kept",
+            ]  # fmt: skip
+            assert [event.actor for event in m.events("demo")][:3] == ["ann", "weft", "scheduler"]
+            assert status.finished == pytest.approx(begun + 10, abs=0.1)
+            assert m.nothing_is_held()
+            assert m.control.jobs == {}
+
+        on_a_machine(story)
+
+    def test_results_are_counted(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            job = await m.submit("demo", results={"include": ["*.bin"]})
+            folder = Path(m.backend.result_folder(job.uid))
+            folder.mkdir(parents=True)
+            (folder / "model.bin").write_bytes(b"x" * 100)
+            (folder / "notes.txt").write_text("no result")
+            status = await m.until("demo")
+            assert status.results is not None
+            assert (status.results.files, status.results.bytes) == (1, 100)
+
+        on_a_machine(story)
+
+    def test_metrics_arrive_while_it_runs_and_to_the_last_line(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=5))
+            job = await m.submit("demo")
+            file = Path(m.backend.metrics_file(job.uid, "worker-0"))
+            file.parent.mkdir(parents=True)
+
+            def log(step: int) -> None:
+                with file.open("a") as out:
+                    out.write(json.dumps({"step": step, "time": 1.0, "values": {"loss": 1 / step}}) + "\n")
+
+            log(1)
+            await m.passes(2)
+            await m.store.write(())
+            assert [p["step"] for p in m.store.metrics(job.uid)] == [1]
+            await m.passes(2.9)
+            log(2)
+            await m.until("demo")
+            assert [p["step"] for p in m.store.metrics(job.uid)] == [1, 2]
+
+        on_a_machine(story)
+
+
+class TestGangs:
+    def test_all_tasks_start_at_the_same_moment(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            await m.submit("demo", roles=workers(4))
+            await m.until("demo")
+            starts = m.world.starts_of("demo")
+            assert sorted(task for _, task in starts) == [f"worker-{i}" for i in range(4)]
+            assert len({time for time, _ in starts}) == 1
+
+        on_a_machine(story)
+
+    def test_a_gang_waits_until_there_is_room_for_all_of_it(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("first", "worker-0", Run(seconds=60))
+            await m.submit("first")
+            await m.submit("gang", roles=workers(4))
+            await m.passes(30)
+            assert m.status("gang").state is State.QUEUED
+            assert m.world.starts_of("gang") == []
+            reason = m.control.explain(m.control.find("gang")).reason
+            assert reason.startswith("needs 4 × (1 cpu); free: 3 of 4 cpu, 16 GiB on 1 node")
+            await m.until("gang")
+            assert m.world.starts_of("gang")[0][0] >= m.world.starts_of("first")[0][0] + 60
+
+        on_a_machine(story)
+
+    def test_one_task_that_cannot_start_leaves_nothing_behind(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-1", Refuse(Code.COMMAND_NOT_FOUND, "no command 'trian' in PATH"))
+            await m.submit("demo", roles=workers(3))
+            status = await m.until("demo")
+            assert m.history("demo") == ["PENDING", "QUEUED", "DEPLOYING", "FAILED"]
+            assert status.failure is not None
+            assert (status.failure.code, status.failure.task) == (Code.COMMAND_NOT_FOUND, "worker-1")
+            assert m.world.starts == []
+            assert m.nothing_is_held()
+
+        on_a_machine(story)
+
+    def test_a_failure_stops_the_rest_and_keeps_the_last_lines(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", FOREVER)
+            m.world.script("demo", "worker-1", Run(seconds=5, code=3))
+            await m.submit("demo", roles=workers(2))
+            status = await m.until("demo")
+            assert status.state is State.FAILED
+            assert status.reason == "worker-1 exited with code 3"
+            assert status.log_tail == ("last words of worker-1",)
+            assert [(task, name) for _, task, name in m.world.signals] == [("worker-0", "SIGTERM")]
+
+        on_a_machine(story)
+
+
+class TestTime:
+    def test_restarts_wait_longer_each_time_up_to_the_cap(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", *[Run(seconds=1, code=1)] * 3, Run(seconds=1))
+            await m.submit("demo", restart=ON_FAILURE)
+            status = await m.until("demo")
+            times = [time for time, _ in m.world.starts_of("demo")]
+            gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+            assert gaps == [pytest.approx(1 + wait, abs=0.01) for wait in (2, 4, 5)]
+            assert (status.state, status.restarts, status.launch) == (State.COMPLETED, 3, 4)
+            assert m.history("demo")[4:10] == ["RESTARTING", "DEPLOYING", "PROCESSING"] * 2
+
+        on_a_machine(story)
+
+    def test_the_last_restart_used_up_fails_the_job(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=1, code=1))
+            await m.submit("demo", restart=ON_FAILURE)
+            status = await m.until("demo")
+            assert status.state is State.FAILED
+            assert status.reason == "worker-0 exited with code 1 after 3 restarts"
+            assert len(m.world.starts) == 4
+
+        on_a_machine(story)
+
+    def test_a_deadline_counts_from_the_first_start(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=1e6, after_term=None))
+            await m.submit("demo", deadline="1m", grace="10s")
+            status = await m.until("demo")
+            begun = m.world.starts[0][0]
+            assert status.failure is not None
+            assert status.failure.code is Code.DEADLINE
+            assert [(round(time - begun, 3), name) for time, _, name in m.world.signals] == [
+                (60.0, "SIGTERM"),
+                (70.0, "SIGKILL"),
+            ]
+
+        on_a_machine(story)
+
+    def test_waiting_longer_than_max_wait_fails_with_numbers(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            begun = m.loop.time()
+            await m.submit("demo", maxWait="90s", roles=workers(1, resources={"gpu": 8}))
+            status = await m.until("demo")
+            assert status.failure is not None
+            assert status.failure.code is Code.UNSCHEDULABLE
+            assert status.failure.message == (
+                "waited longer than maxWait (90 s) for a place: "
+                "can never start here: needs 1 cpu, 8 gpu; the node has 4 cpu, 16 GiB, 4 gpu (v100)"
+            )
+            assert status.finished == pytest.approx(begun + 90, abs=0.01)
+            assert len(m.control.pending) == 0
+
+        on_a_machine(story, [a_node(gpus=4)])
+
+    def test_a_job_goes_when_its_time_after_the_end_is_over(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            job = await m.submit("demo", ttlAfterFinished="5m")
+            await m.until("demo")
+            await m.passes(290)
+            assert m.exists("demo")
+            assert job.uid in m.world.folders
+            await m.passes(45)
+            assert not m.exists("demo")
+            assert job.uid not in m.world.folders
+            assert m.store.events(uid=job.uid)[-1].type == "deleted"
+
+        on_a_machine(story)
+
+    def test_a_resumed_job_is_not_deleted_by_its_old_end(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(code=1), FOREVER)
+            await m.submit("demo", ttlAfterFinished="1m")
+            await m.until("demo", State.FAILED)
+            await m.ask("demo", Desire.RUN)
+            await m.passes(300)
+            assert m.status("demo").state is State.PROCESSING
+
+        on_a_machine(story)
+
+
+class TestOrder:
+    def test_priority_first_then_first_come(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            whole = {"roles": workers(1, resources={"cpu": 4})}
+            await m.submit("now", **whole)
+            await m.until("now", State.PROCESSING)
+            for name, priority in (("low", "low"), ("first", 0), ("second", 0), ("high", "high")):
+                await m.submit(name, priority=priority, **whole)
+                await m.passes(0.01)
+            assert [w.name for w in m.control.waiting()] == ["high", "first", "second", "low"]
+            await m.until("low")
+            assert [job for _, job, _, _ in m.world.starts] == ["now", "high", "first", "second", "low"]
+
+        on_a_machine(story)
+
+    def test_after_five_minutes_nothing_overtakes_a_waiting_gang(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("long", "worker-0", Run(seconds=1000))
+            await m.submit("long")
+            await m.submit("gang", roles=workers(4))
+            await m.submit("early")
+            await m.until("early", State.COMPLETED)
+            await m.passes(310)
+            await m.submit("late")
+            await m.passes(10)
+            assert m.status("late").state is State.QUEUED
+            assert m.control.explain(m.control.find("late")).reason.startswith("waits behind gang")
+            await m.until("late", within=2000)
+            starts = {job: time for time, job, _, _ in m.world.starts}
+            assert starts["gang"] < starts["late"]
+
+        on_a_machine(story)
+
+    def test_who_asks_for_the_impossible_does_not_stop_the_others(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            await m.submit("monster", priority="high", roles=workers(1, resources={"cpu": 64}))
+            await m.passes(400)
+            await m.submit("small")
+            assert (await m.until("small", within=10)).state is State.COMPLETED
+
+        on_a_machine(story)
+
+
+class TestHaltAndResume:
+    @pytest.mark.parametrize("state", [State.QUEUED, State.DOWNLOADING, State.PROCESSING, State.RESTARTING])
+    def test_a_halted_job_resumes_and_completes(self, on_a_machine: Tell, state: State) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=20, code=1), Run(seconds=20))
+            m.world.fetches["demo"] = [10.0]
+            if state is State.QUEUED:
+                await m.submit("blocker", roles=workers(4))
+                m.world.script("blocker", "worker-0", Run(seconds=3))
+            await m.submit("demo", code=GIT, restart=ON_FAILURE)
+            await m.until("demo", state)
+            await m.ask("demo", Desire.HALT)
+            assert (await m.until("demo")).state is State.HALTED
+            held = [uid for uid, _ in m.world.processes if uid == m.control.find("demo").uid]
+            assert held == []
+            assert "demo" not in {job.name for job in m.control.jobs.values()}
+            await m.ask("demo", Desire.RUN)
+            assert (await m.until("demo")).state is State.COMPLETED
+            assert m.history("demo").count("HALTED") == 1
+            assert m.nothing_is_held()
+
+        on_a_machine(story)
+
+    def test_sigterm_then_the_grace_then_sigkill(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=1e6, after_term=None))
+            m.world.script("demo", "worker-1", Run(seconds=1e6, after_term=2.0, term_code=0))
+            await m.submit("demo", roles=workers(2), grace="20s")
+            await m.until("demo", State.PROCESSING)
+            asked = m.loop.time()
+            await m.ask("demo", Desire.HALT)
+            status = await m.until("demo")
+            assert status.state is State.HALTED
+            assert [(round(time - asked, 1), task, name) for time, task, name in m.world.signals] == [
+                (0.0, "worker-0", "SIGTERM"),
+                (0.0, "worker-1", "SIGTERM"),
+                (20.0, "worker-0", "SIGKILL"),
+            ]
+
+        on_a_machine(story)
+
+    def test_what_does_not_fit_the_state_is_refused_by_name(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            await m.submit("demo")
+            await m.until("demo", State.COMPLETED)
+            with pytest.raises(Refused, match="job demo is COMPLETED already"):
+                await m.ask("demo", Desire.HALT)
+            with pytest.raises(Refused, match="job demo is COMPLETED; only a HALTED or FAILED job"):
+                await m.ask("demo", Desire.RUN)
+            assert m.control.jobs == {}
+
+        on_a_machine(story)
+
+
+class TestCancelAndDelete:
+    @pytest.mark.parametrize("state", [State.QUEUED, State.DOWNLOADING, State.PROCESSING, State.RESTARTING, State.HALTED])
+    def test_cancel_ends_it_from_every_state(self, on_a_machine: Tell, state: State) -> None:
+        async def story(m: Machine) -> None:
+            await self.bring_to(m, state)
+            await m.ask("demo", Desire.CANCEL)
+            assert (await m.until("demo")).state is State.CANCELLED
+            await m.until("blocker")
+            assert m.nothing_is_held()
+
+        on_a_machine(story)
+
+    @pytest.mark.parametrize(
+        "state",
+        [State.QUEUED, State.DOWNLOADING, State.PROCESSING, State.RESTARTING, State.HALTED, State.FAILED],
+    )
+    def test_delete_removes_it_and_frees_its_name_from_every_state(self, on_a_machine: Tell, state: State) -> None:
+        async def story(m: Machine) -> None:
+            await self.bring_to(m, state)
+            uid = m.control.find("demo").uid
+            await m.control.remove("demo", "ann")
+            await m.passes(5)
+            with pytest.raises(NotFound):
+                m.control.find("demo")
+            assert uid not in m.world.folders
+            assert uid not in m.store.uids()
+            await m.submit("demo")
+            await m.until("demo", State.PROCESSING)
+
+        on_a_machine(story)
+
+    async def bring_to(self, m: Machine, state: State) -> None:
+        m.world.script("blocker", "worker-0", Run(seconds=15))
+        m.world.script("demo", "worker-0", Run(seconds=30, code=1))
+        m.world.fetches["demo"] = [3.0]
+        await m.submit("blocker", roles=workers(4 if state is State.QUEUED else 1))
+        restart = {} if state is State.FAILED else {"restart": {**ON_FAILURE, "backoff": "10s", "maxBackoff": "1h"}}
+        await m.submit("demo", code=GIT, **restart)
+        if state is State.HALTED:
+            await m.until("demo", State.PROCESSING)
+            await m.ask("demo", Desire.HALT)
+        await m.until("demo", state)
+
+    def test_a_job_that_has_just_ended_can_be_deleted_at_once(self, on_a_machine: Tell) -> None:
+        """Between the end and its commit the store still says STORING: nobody may act on that."""
+
+        async def story(m: Machine) -> None:
+            ended = m.loop.create_future()
+            other = sqlite3.connect(m.path, isolation_level=None)
+
+            def retire(_: Any) -> None:
+                other.execute("BEGIN IMMEDIATE")  # the commit has to wait
+                ended.set_result(None)
+
+            m.backend.retire = retire  # type: ignore[method-assign]
+            await m.submit("demo")
+            await ended
+            assert m.store.resource("TrainingJob", "demo").state != "COMPLETED"  # type: ignore[union-attr]
+            assert m.control.find("demo").status.state is State.COMPLETED
+            other.close()
+            assert await m.control.remove("demo", "ann") is True
+            await m.passes(1)
+            assert not m.exists("demo")
+            assert m.control.jobs == {}
+
+        on_a_machine(story)
+
+    def test_a_job_being_deleted_cannot_be_resumed(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=1e6, after_term=5.0))
+            await m.submit("demo")
+            await m.until("demo", State.PROCESSING)
+            assert await m.control.remove("demo", "ann") is False
+            for desire in (Desire.HALT, Desire.RUN, Desire.CANCEL):
+                with pytest.raises(Refused, match="job demo is being deleted"):
+                    await m.ask("demo", desire)
+            await m.passes(10)
+            assert not m.exists("demo")
+
+        on_a_machine(story)
+
+
+class TestSubmitting:
+    def test_the_same_key_is_the_same_job(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            first = await m.submit("demo")
+            again = await m.submit("demo")
+            assert again.uid == first.uid
+            await m.until("demo")
+            assert (await m.submit("demo")).uid == first.uid
+            assert len(m.world.starts) == 1
+
+        on_a_machine(story)
+
+    def test_a_name_is_taken_until_its_job_is_deleted(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            await m.submit("demo")
+            with pytest.raises(NameTaken, match="a job demo exists already"):
+                await m.control.submit(a_job("demo"), "bob")
+            await m.until("demo")
+            with pytest.raises(NameTaken):
+                await m.control.submit(a_job("demo"), "bob")
+            await m.control.remove("demo", "ann")
+            await m.control.submit(a_job("demo"), "bob")
+            assert m.control.find("demo").metadata.owner == "bob"
+
+        on_a_machine(story)
+
+    def test_an_unknown_name_comes_with_the_nearest(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            await m.submit("mnist-large")
+            with pytest.raises(NotFound) as problem:
+                m.control.find("minst-large")
+            assert problem.value.near == ["mnist-large"]
+
+        on_a_machine(story)
+
+
+class TestFetching:
+    def test_a_hiccup_is_tried_again(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.fetches["demo"] = [Temporary("no answer", 2.0), Temporary("no answer", 2.0), 0.0]
+            await m.submit("demo", code=GIT)
+            assert (await m.until("demo")).state is State.COMPLETED
+
+        on_a_machine(story)
+
+    @pytest.mark.parametrize(
+        "problems",
+        [
+            [Permanent(Code.BAD_CODE, "no such commit")],
+            [Temporary("no answer", 1.0)] * 3,
+            [RuntimeError("a bug")],
+        ],
+    )
+    def test_what_does_not_pass_fails_the_job(self, on_a_machine: Tell, problems: list[Exception]) -> None:
+        async def story(m: Machine) -> None:
+            m.world.fetches["demo"] = list(problems)
+            await m.submit("demo", code=GIT)
+            status = await m.until("demo")
+            assert m.history("demo")[-2:] == ["DOWNLOADING", "FAILED"]
+            assert status.failure is not None
+            assert status.failure.code is Code.BAD_CODE
+            assert str(problems[-1]) in status.failure.message
+            assert m.nothing_is_held()
+
+        on_a_machine(story)
+
