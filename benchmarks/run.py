@@ -28,7 +28,8 @@ def main() -> None:
     if unknown := set(options.names) - set(NAMES):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     failed = [name for name in options.names or NAMES if not measure(name, options)]
-    results = [document for name in NAMES if (document := result(name, options.quick)) is not None]
+    kept = [name for name in NAMES if name not in failed]  # what failed now has only an old result
+    results = [document for name in kept if (document := result(name, options.quick)) is not None]
     claims = [claim for document in results for claim in document["claims"]]
     summarize(results, claims, options.quick)
     print()

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import QuickServer, Server  # noqa: E402
+from harness import QuickServer, Server
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,7 +23,11 @@ def new_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
     def make(
-        *arguments: str, home: str | Path = "home", start: bool = True, kind: type = QuickServer, **environ: str
+        *arguments: str,
+        home: str | Path = "home",
+        start: bool = True,
+        kind: type = QuickServer,
+        **environ: str,
     ) -> Server:
         server = kind(tmp_path / home, arguments, environ)
         servers.append(server)

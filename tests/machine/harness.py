@@ -369,7 +369,9 @@ class Server:
         return [pid for pid, line in self.others().items() if "supervisor.py" in line and pid in parents]
 
     def launcher(self) -> int:
-        return next(p for p, line in self.others().items() if "supervisor.py" in line and parent_of(p) == self.pid)
+        return next(
+            p for p, line in self.others().items() if "supervisor.py" in line and parent_of(p) == self.pid
+        )
 
     def task_processes(self) -> list[int]:
         return [pid for pid, line in self.others().items() if "supervisor.py" not in line]

@@ -12,7 +12,7 @@ from harness import Server, alive, sh, until
 
 pytestmark = pytest.mark.machine
 
-COUNT = 'i=0; while [ ! -e {go} ]; do i=$((i+1)); echo tick $i; sleep 0.05; done; echo end; exit {code}'
+COUNT = "i=0; while [ ! -e {go} ]; do i=$((i+1)); echo tick $i; sleep 0.05; done; echo end; exit {code}"
 
 
 def test_a_long_task_does_not_notice_that_its_server_died(server: Server, tmp_path: Path):
@@ -117,7 +117,9 @@ def test_a_supervisor_killed_while_there_is_no_server_is_found_out(server: Serve
 
 def test_jobs_run_on_after_the_launcher_was_killed(server: Server):
     os.kill(server.launcher(), signal.SIGKILL)
-    names = [server.submit(sh("sleep 0.2", name=f"after-{i}")) for i in range(12)]  # more than there are spares
+    names = [
+        server.submit(sh("sleep 0.2", name=f"after-{i}")) for i in range(12)
+    ]  # more than there are spares
     assert {server.wait_for(name)["status"]["state"] for name in names} == {"COMPLETED"}
 
 

@@ -21,7 +21,11 @@ def failed(server: Server, document: dict) -> dict:
 def test_an_exit_code(server: Server):
     script = "for i in $(seq 1 30); do echo line $i; done; echo last words >&2; exit 3"
     status = failed(server, sh(script, name="three"))
-    assert status["failure"] == {"code": "EXIT_CODE", "message": "worker-0 exited with code 3", "task": "worker-0"}
+    assert status["failure"] == {
+        "code": "EXIT_CODE",
+        "message": "worker-0 exited with code 3",
+        "task": "worker-0",
+    }
     assert status["logTail"][-2:] == ["line 30", "last words"]
     assert len(status["logTail"]) == 20
     assert status["tasks"][0]["exit"]["code"] == 3
@@ -163,7 +167,15 @@ def test_restart_on_failure_until_the_last_one_counts(server: Server):
     assert status["failure"]["message"] == "worker-0 exited with code 5 after 2 restarts"
     assert server.text("stubborn") == ["try 0", "try 1", "try 2"]
     cycle = ["RESTARTING", "DEPLOYING", "PROCESSING"]
-    assert server.states("stubborn") == ["PENDING", "QUEUED", "DEPLOYING", "PROCESSING", *cycle, *cycle, "FAILED"]
+    assert server.states("stubborn") == [
+        "PENDING",
+        "QUEUED",
+        "DEPLOYING",
+        "PROCESSING",
+        *cycle,
+        *cycle,
+        "FAILED",
+    ]
     times = [e["time"] for e in server.history("stubborn") if e.get("state") in ("RESTARTING", "DEPLOYING")]
     assert times[2] - times[1] >= 0.05
     assert times[4] - times[3] >= 0.1  # the wait doubles
@@ -178,7 +190,7 @@ def test_restart_by_exit_code(server: Server):
 
 
 def test_only_the_failed_task_of_a_gang_restarts(server: Server):
-    script = 'if [ $RANK = 1 ] && [ $WEFT_RESTARTS = 0 ]; then exit 1; fi; echo $WEFT_TASK; sleep 0.4'
+    script = "if [ $RANK = 1 ] && [ $WEFT_RESTARTS = 0 ]; then exit 1; fi; echo $WEFT_TASK; sleep 0.4"
     restart = {"policy": "on-failure", "backoff": 0.05}
     done = server.run(sh(script, name="one", roles={"worker": {"replicas": 3}}, restart=restart))
     assert done["status"]["state"] == "COMPLETED"

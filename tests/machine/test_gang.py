@@ -83,7 +83,7 @@ def test_a_gang_waits_whole_and_starts_when_all_of_it_fits(new_server):
 
 
 def test_one_failed_task_ends_the_gang_and_its_children(server: Server):
-    script = 'if [ $RANK = 1 ]; then sleep 0.2; echo broke >&2; exit 9; fi; sleep 1000 & sleep 1000'
+    script = "if [ $RANK = 1 ]; then sleep 0.2; echo broke >&2; exit 9; fi; sleep 1000 & sleep 1000"
     done = server.run(sh(script, name="nine", roles={"worker": {"replicas": 3}}, grace=2))
     assert done["status"]["state"] == "FAILED"
     assert done["status"]["failure"]["message"].startswith("worker-1 exited with code 9")
@@ -105,6 +105,6 @@ def test_when_the_workers_are_done_the_service_is_stopped(server: Server):
 
 
 def test_the_chief_alone_may_decide(server: Server):
-    script = '[ $RANK = 0 ] && exit 0; exec sleep 1000'
+    script = "[ $RANK = 0 ] && exit 0; exec sleep 1000"
     done = server.run(sh(script, name="chief", roles={"worker": {"replicas": 3}}, success="chief", grace=5))
     assert done["status"]["state"] == "COMPLETED"

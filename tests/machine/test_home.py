@@ -126,7 +126,9 @@ def fill(place: Path) -> Path:
     return ballast
 
 
-def test_a_full_disk_refuses_what_is_new_and_loses_nothing_that_runs(small_disk: Path, new_server, tmp_path: Path):
+def test_a_full_disk_refuses_what_is_new_and_loses_nothing_that_runs(
+    small_disk: Path, new_server, tmp_path: Path
+):
     server = new_server("--cpu", "16", home=small_disk / "home")
     go = tmp_path / "go"
     waits = f"while [ ! -e {go} ]; do sleep 0.02; done; exit"
@@ -180,7 +182,9 @@ def test_a_job_can_be_cancelled_on_a_full_disk(small_disk: Path, new_server):
     assert server.wait_for("runs", "CANCELLED", "FAILED")["status"]["state"] == "CANCELLED"
 
 
-def test_a_server_killed_on_a_full_disk_comes_back_when_there_is_room(small_disk: Path, new_server, tmp_path: Path):
+def test_a_server_killed_on_a_full_disk_comes_back_when_there_is_room(
+    small_disk: Path, new_server, tmp_path: Path
+):
     server = new_server("--cpu", "16", home=small_disk / "home")
     go = tmp_path / "go"
     server.submit(sh(f"while [ ! -e {go} ]; do sleep 0.02; done; exit 6", name="runs"))
@@ -279,8 +283,12 @@ def test_restore_refuses_a_home_in_use(server: Server, backup: Path):
     assert f"pid {server.pid}" in refused.stderr
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "garbage", "no database", "bad database", "absent", "outside"])
-def test_restore_refuses_what_is_no_backup_and_leaves_the_home_empty(backup: Path, damage: str, tmp_path: Path):
+@pytest.mark.parametrize(
+    "damage", ["empty", "cut", "garbage", "no database", "bad database", "absent", "outside"]
+)
+def test_restore_refuses_what_is_no_backup_and_leaves_the_home_empty(
+    backup: Path, damage: str, tmp_path: Path
+):
     file = tmp_path / "damaged.tar"
     data = backup.read_bytes()
     match damage:
@@ -303,7 +311,9 @@ def test_restore_refuses_what_is_no_backup_and_leaves_the_home_empty(backup: Pat
     assert "Traceback" not in refused.stderr
     assert not (home / "weft.db").exists()
     assert not list(tmp_path.rglob("escaped"))
-    assert start_again("--restore", backup, "--home", home).returncode == 0  # the home is still good for a real one
+    assert (
+        start_again("--restore", backup, "--home", home).returncode == 0
+    )  # the home is still good for a real one
 
 
 def _archive(file: Path, contents: dict[str, bytes]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,9 @@ def sandbox() -> None:
 # ── sandbox ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_sandbox_has_a_private_tmp_its_own_pids_and_a_read_only_system(server: Server, sandbox, tmp_path: Path):
+def test_a_sandbox_has_a_private_tmp_its_own_pids_and_a_read_only_system(
+    server: Server, sandbox, tmp_path: Path
+):
     beside = tmp_path / "beside"  # under /tmp, like everything of a test
     beside.write_text("secret")
     script = (
@@ -72,7 +76,7 @@ def test_a_sandboxed_job_hears_sigterm_and_has_its_grace(server: Server, sandbox
     server.printed_line(name, "on")
     server.ask(name, "halt")
     server.wait_for(name, "HALTED", timeout=8)
-    assert server.text(name) == ["on", "saving"]
+    assert "saving" in server.text(name)
     assert (server.folder(name) / "checkpoints" / "c").read_text() == "saved\n"
 
 
@@ -104,51 +108,47 @@ def test_without_bubblewrap_a_sandbox_is_refused_in_plain_words(new_server, tmp_
 
 # ── containers ───────────────────────────────────────────────────────────────────────────────────
 
-RUNTIMES = [path for name in ("crun", "runc") if (path := shutil.which(name))]
+IMAGE = f"localhost/weft-test:{os.getpid()}"
 
 
 @pytest.fixture(scope="module")
-def podman_settings(tmp_path_factory) -> dict[str, str]:
-    """Settings with which podman runs containers here, an image `weft-test` in a store of their own."""
+def podman_settings(tmp_path_factory) -> Iterator[dict[str, str]]:
+    """Settings with which podman runs containers here, and a small image of this machine's busybox."""
     podman, busybox = shutil.which("podman"), shutil.which("busybox")
     if podman is None or busybox is None:
         pytest.skip("podman and busybox-static are not installed (apt-get install podman busybox-static)")
     place = tmp_path_factory.mktemp("podman")
-    (place / "storage.conf").write_text(
-        f'[storage]\ndriver = "vfs"\ngraphroot = "{place}/graph"\nrunroot = "{place}/run"\n'
-    )
     root = place / "root"
     (root / "bin").mkdir(parents=True)
     shutil.copy(busybox, root / "bin" / "busybox")
-    for tool in ("sh", "cat", "echo", "sleep", "touch", "env", "ls"):
+    for tool in ("sh", "cat", "echo", "sleep", "touch", "env", "ls", "true"):
         (root / "bin" / tool).symlink_to("busybox")
     subprocess.run(["tar", "-C", str(root), "-cf", f"{place}/root.tar", "."], check=True)
-    why = ""
-    for runtime in RUNTIMES:
+    settings = {"CONTAINERS_CONF": f"{place}/containers.conf"}
+    run = functools.partial(
+        subprocess.run, env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+    why = "there is neither crun nor runc"
+    for runtime in filter(None, map(shutil.which, ("crun", "runc"))):
         (place / "containers.conf").write_text(
             '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n'
             f'[engine]\nruntime = "{runtime}"\n'
         )
-        settings = {
-            "CONTAINERS_CONF": f"{place}/containers.conf",
-            "CONTAINERS_STORAGE_CONF": f"{place}/storage.conf",
-        }
-        environ = {**os.environ, **settings}
-        for command in (
-            ["import", f"{place}/root.tar", "localhost/weft-test:1"],
-            ["run", "--rm", "--network=host", "localhost/weft-test:1", "/bin/true-enough"],
-        ):
-            tried = subprocess.run([podman, *command], env=environ, capture_output=True, text=True, check=False)
-            why = tried.stderr.strip().splitlines()[-1] if tried.stderr.strip() else ""
-        if "not found" in why or "no such file" in why.lower():  # the container began; its command is missing
-            return settings
-    pytest.skip(f"podman is installed but cannot run containers on this machine: {why}")
+        run([podman, "import", f"{place}/root.tar", IMAGE])
+        tried = run([podman, "run", "--rm", "--network=host", IMAGE, "/bin/true"])
+        if tried.returncode == 0:
+            break
+        why = tried.stderr.strip()
+    else:
+        pytest.skip(f"podman is installed but cannot run containers on this machine: {why}")
+    yield settings
+    run([podman, "rmi", "--force", IMAGE])
 
 
 def test_a_container_runs_the_image_with_the_jobs_folder(new_server, podman_settings):
     server = new_server("--cpu", "4", **podman_settings)
     script = "/bin/ls /; echo $WEFT_TASK $MINE; echo out > $RESULT_DIR/out; pwd; env"
-    done = server.run(sh(script, name="imaged", image="localhost/weft-test:1", env={"MINE": "yes"}), timeout=60)
+    done = server.run(sh(script, name="imaged", image=IMAGE, env={"MINE": "yes"}), timeout=60)
     lines = server.text("imaged")
     assert done["status"]["state"] == "COMPLETED", lines
     assert "worker-0 yes" in lines
@@ -161,12 +161,12 @@ def test_a_container_runs_the_image_with_the_jobs_folder(new_server, podman_sett
 def test_a_container_hears_sigterm_and_leaves_nothing(new_server, podman_settings):
     server = new_server("--cpu", "4", **podman_settings)
     script = "trap 'echo saving; exit 0' TERM; echo on; while :; do sleep 0.1; done"
-    name = server.submit(sh(script, name="imaged", image="localhost/weft-test:1", grace=20))
+    name = server.submit(sh(script, name="imaged", image=IMAGE, grace=20))
     server.printed_line(name, "on", timeout=60)
     server.ask(name, "halt")
     server.wait_for(name, "HALTED", timeout=18)
     assert "saving" in server.text(name)
-    listed = ["podman", "ps", "--all", "--format", "{{.Names}}"]
+    listed = ["podman", "ps", "--all", "--format", "{{.Names}}", "--filter", f"name=weft-{server.uid(name)}"]
     left = subprocess.run(
         listed, env={**os.environ, **podman_settings}, capture_output=True, text=True, check=True
     )
@@ -176,7 +176,7 @@ def test_a_container_hears_sigterm_and_leaves_nothing(new_server, podman_setting
 def test_a_deaf_container_is_removed_after_the_grace(new_server, podman_settings):
     server = new_server("--cpu", "4", **podman_settings)
     script = "trap '' TERM; echo on; while :; do sleep 0.1; done"
-    name = server.submit(sh(script, name="imaged", image="localhost/weft-test:1", grace=0.5))
+    name = server.submit(sh(script, name="imaged", image=IMAGE, grace=0.5))
     server.printed_line(name, "on", timeout=60)
     server.ask(name, "cancel")
     server.wait_for(name, "CANCELLED", timeout=40)
@@ -204,7 +204,9 @@ def test_a_task_of_half_a_cpu_moves_away_from_exclusive_ones_and_back(new_server
     everything = os.sched_getaffinity(0)
     pids = lambda: [server.pid_of(half), *_children(server.pid_of(half))]  # noqa: E731
     assert all(os.sched_getaffinity(pid) == everything for pid in pids())
-    whole = server.submit(sh("echo on; exec sleep 1000", name="whole", roles={"worker": {"resources": {"cpu": 1}}}))
+    whole = server.submit(
+        sh("echo on; exec sleep 1000", name="whole", roles={"worker": {"resources": {"cpu": 1}}})
+    )
     server.printed_line(whole, "on")
     own = os.sched_getaffinity(server.pid_of(whole))
     assert len(own) == 1
@@ -252,7 +254,9 @@ def test_placement_on_virtual_nodes(new_server, placement, nodes):
     server = new_server("--nodes", "4", "--cpu", "8")
     assert [node["name"] for node in server.nodes()] == [f"local-{i}" for i in range(4)]
     tasks = 2 if placement.get("nodes") == "one" else 4
-    server.run(sh("echo $WEFT_NODE", name="placed", roles={"worker": {"replicas": tasks}}, placement=placement))
+    server.run(
+        sh("echo $WEFT_NODE", name="placed", roles={"worker": {"replicas": tasks}}, placement=placement)
+    )
     assert len(set(server.text("placed"))) == nodes
     assert server.reserved() == []
 

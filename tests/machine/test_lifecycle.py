@@ -32,7 +32,9 @@ def test_a_job_goes_through_every_state_once_and_keeps_its_history(server: Serve
 
 
 def test_a_job_with_code_downloads_it_and_runs_in_it(server: Server):
-    digest = server.put_package(package({"sub/run.sh": "#!/bin/sh\npwd; cat words", "sub/words": "from the package"})[1])
+    digest = server.put_package(
+        package({"sub/run.sh": "#!/bin/sh\npwd; cat words", "sub/words": "from the package"})[1]
+    )
     code = {"package": digest, "subdir": "sub"}
     done = server.run(sh("./run.sh", name="coded", code=code))
     assert done["status"]["state"] == "COMPLETED"
@@ -162,7 +164,7 @@ def test_results_are_listed_and_fetched_as_one_archive(server: Server):
 
 def test_results_and_checkpoints_outlive_restarts_of_task_and_server(server: Server):
     script = (
-        'echo $WEFT_LAUNCH/$WEFT_RESTARTS >> $CHECKPOINT_DIR/seen; echo $WEFT_LAUNCH >> $RESULT_DIR/out;'
+        "echo $WEFT_LAUNCH/$WEFT_RESTARTS >> $CHECKPOINT_DIR/seen; echo $WEFT_LAUNCH >> $RESULT_DIR/out;"
         '[ "$WEFT_RESTARTS" = 2 ] || exit 7; cat $CHECKPOINT_DIR/seen'
     )
     restart = {"policy": "on-failure", "max": 3, "backoff": 0.05}

@@ -34,7 +34,13 @@ printf '{"step":8,"time":13,"values":{"x":3}}\\n{"half' >> $WEFT_METRICS_FILE"""
 
 def test_a_regular_expression_over_the_log_across_lines(server: Server):
     script = "echo 'Epoch 3/10'; echo '  train loss: 0.25'; echo noise; echo 'Epoch 4/10'; echo '  train loss: 0.125'"
-    metrics = [{"source": "regex", "pattern": r"Epoch (?P<step>\d+)/\d+\s+train loss: (?P<loss>[0-9.]+)", "group": "train"}]
+    metrics = [
+        {
+            "source": "regex",
+            "pattern": r"Epoch (?P<step>\d+)/\d+\s+train loss: (?P<loss>[0-9.]+)",
+            "group": "train",
+        }
+    ]
     server.run(sh(script, name="regex", metrics=metrics))
     assert points(server, "regex") == [("train/loss", 3, 0.25), ("train/loss", 4, 0.125)]
 

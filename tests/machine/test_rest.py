@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import os
 import re
 import subprocess
 import sys
@@ -84,7 +85,9 @@ def test_a_key_submits_once_however_often_it_is_sent(server: Server, tmp_path: P
     document = sh(f"echo once >> {ran}")
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         answers = list(
-            pool.map(lambda _: server.post("/v1/jobs", document, headers={"Idempotency-Key": "k1"}), range(24))
+            pool.map(
+                lambda _: server.post("/v1/jobs", document, headers={"Idempotency-Key": "k1"}), range(24)
+            )
         )
     assert {a.json["metadata"]["name"] for a in answers} == {answers[0].json["metadata"]["name"]}
     assert sorted(a.status for a in answers) == [200] * 23 + [201]
@@ -120,7 +123,7 @@ def test_a_dry_run_shows_every_default_and_keeps_nothing(server: Server):
     assert answer.status == 200
     spec = answer.json["spec"]
     assert spec["roles"]["worker"]["replicas"] == 1
-    assert spec["grace"] == 30
+    assert spec["grace"] == "30s"
     assert server.get("/v1/jobs").json["total"] == 0
 
 
@@ -150,13 +153,25 @@ def test_everything_that_happens_is_streamed_and_can_be_taken_up_again(server: S
         seen.append(event)
         if event.data.get("state") == "COMPLETED":
             break
-    assert [e.data["state"] for e in seen if e.data["type"] == "state"][0] == "PENDING"
+    assert seen[0].data["state"] == "PENDING"
     assert [int(e.id) for e in seen] == [e.data["seq"] for e in seen]
     rest = server.get("/v1/events", after=seen[2].id).json["items"]
     assert rest == [e.data for e in seen[3:]]
 
 
-TRAVERSALS = ["..%2f..%2ftoken", "%2e%2e%2ftoken", "..", "a%00b", "%00", "a%2fb", "a%0a", "%ff%fe", "A", "x" * 300, "%2e"]
+TRAVERSALS = [
+    "..%2f..%2ftoken",
+    "%2e%2e%2ftoken",
+    "..",
+    "a%00b",
+    "%00",
+    "a%2fb",
+    "a%0a",
+    "%ff%fe",
+    "A",
+    "x" * 300,
+    "%2e",
+]
 
 
 @pytest.mark.parametrize("evil", TRAVERSALS)
@@ -164,7 +179,10 @@ def test_no_name_digest_or_task_leads_out_of_its_folder(server: Server, evil: st
     (server.home.parent / "evil.json").write_text('{"k": "leaked"}')
     server.run(sh("echo hi", name="there"))
     tries = [
-        *(("GET", f"/v1/jobs/{evil}{part}", None) for part in ("", "/logs", "/results", "/results.tar", "/metrics")),
+        *(
+            ("GET", f"/v1/jobs/{evil}{part}", None)
+            for part in ("", "/logs", "/results", "/results.tar", "/metrics")
+        ),
         ("GET", f"/v1/jobs/there/logs?task={evil}", None),
         ("DELETE", f"/v1/jobs/{evil}", None),
         ("PUT", f"/v1/packages/{evil}", b"data"),
@@ -210,11 +228,13 @@ HOOKS = '''
 import schemathesis
 
 @schemathesis.hook
-def map_query(context, query):
+def filter_case(context, case):
     """A stream that goes on for ever is no answer to wait for."""
-    if query and "follow" in query:
-        query["follow"] = "false"
-    return query
+    return "true" not in str((case.query or {}).get("follow")).lower()
+
+@schemathesis.serializer("application/gzip")
+def packed(context, value):
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
 '''
 
 
@@ -227,13 +247,13 @@ def test_schemathesis_finds_no_crash_and_no_undocumented_answer(server: Server, 
         "--header", f"Authorization: Bearer {server.token}",
         "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
         "response_headers_conformance,ignored_auth,unsupported_method",
-        "--exclude-path", "/v1/backup", "--max-examples", "12", "--workers", "2", "--request-timeout", "10",
-        "--max-time", "75", "--no-color", "--seed", "1",
+        "--exclude-path", "/v1/backup", "--max-examples", "8", "--workers", "2", "--request-timeout", "10",
+        "--max-time", "60", "--no-color", "--seed", "1",
     ]  # fmt: skip
     ran = subprocess.run(
         command,
         cwd=tmp_path,
-        env={**__import__("os").environ, "SCHEMATHESIS_HOOKS": str(tmp_path / "hooks.py")},
+        env={**os.environ, "SCHEMATHESIS_HOOKS": str(tmp_path / "hooks.py")},
         capture_output=True,
         text=True,
         check=False,

@@ -14,8 +14,8 @@ import os
 import signal
 import sys
 
-import uvicorn  # noqa: F401
-import uvicorn.lifespan.off  # noqa: F401
+import uvicorn
+import uvicorn.lifespan.off
 import uvicorn.protocols.http.httptools_impl  # noqa: F401
 import uvloop  # noqa: F401
 

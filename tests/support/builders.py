@@ -37,7 +37,9 @@ def a_request(cpu: float = 1, memory: int = 0, gpu: int = 0, gpu_type: str | Non
     return Request(round(cpu * 1000), memory * GIB, gpu, gpu_type)
 
 
-def restarts(policy: str = "on-failure", max: int = 3, backoff: float = 1.0, max_backoff: float = 300.0) -> Restart:
+def restarts(
+    policy: str = "on-failure", max: int = 3, backoff: float = 1.0, max_backoff: float = 300.0
+) -> Restart:
     return Restart(policy=RestartPolicy(policy), max=max, backoff=backoff, max_backoff=max_backoff)
 
 
@@ -71,7 +73,8 @@ def a_gang(
 ) -> Gang:
     """One worker a request, or the tasks given."""
     made = tasks or tuple(
-        a_task(f"worker-{i}", i, request, chief=i == 0) for i, request in enumerate(requests or (a_request(),))
+        a_task(f"worker-{i}", i, request, chief=i == 0)
+        for i, request in enumerate(requests or (a_request(),))
     )
     return Gang(
         tasks=made,

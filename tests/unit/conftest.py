@@ -16,8 +16,12 @@ if TESTS not in sys.path:
     sys.path.insert(0, TESTS)
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
-settings.register_profile("quick", max_examples=60, deadline=None, suppress_health_check=CHECKS, print_blob=True)
-settings.register_profile("deep", max_examples=3000, deadline=None, suppress_health_check=CHECKS, print_blob=True)
+settings.register_profile(
+    "quick", max_examples=60, deadline=None, suppress_health_check=CHECKS, print_blob=True
+)
+settings.register_profile(
+    "deep", max_examples=3000, deadline=None, suppress_health_check=CHECKS, print_blob=True
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

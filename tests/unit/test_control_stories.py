@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support import virtual
 from support.builders import a_job, a_node
 from support.machine import Machine
 from support.simulated import FOREVER, Refuse, Run
-
 from weft.control.control import NameTaken, NotFound
 from weft.model.failures import Code, Permanent, Temporary
 from weft.model.lifecycle import Refused
@@ -163,7 +164,7 @@ class TestTime:
             await m.submit("demo", restart=ON_FAILURE)
             status = await m.until("demo")
             times = [time for time, _ in m.world.starts_of("demo")]
-            gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+            gaps = [after - before for before, after in pairwise(times)]
             assert gaps == [pytest.approx(1 + wait, abs=0.01) for wait in (2, 4, 5)]
             assert (status.state, status.restarts, status.launch) == (State.COMPLETED, 3, 4)
             assert m.history("demo")[4:10] == ["RESTARTING", "DEPLOYING", "PROCESSING"] * 2
@@ -336,7 +337,9 @@ class TestHaltAndResume:
 
 
 class TestCancelAndDelete:
-    @pytest.mark.parametrize("state", [State.QUEUED, State.DOWNLOADING, State.PROCESSING, State.RESTARTING, State.HALTED])
+    @pytest.mark.parametrize(
+        "state", [State.QUEUED, State.DOWNLOADING, State.PROCESSING, State.RESTARTING, State.HALTED]
+    )
     def test_cancel_ends_it_from_every_state(self, on_a_machine: Tell, state: State) -> None:
         async def story(m: Machine) -> None:
             await self.bring_to(m, state)
@@ -351,7 +354,9 @@ class TestCancelAndDelete:
         "state",
         [State.QUEUED, State.DOWNLOADING, State.PROCESSING, State.RESTARTING, State.HALTED, State.FAILED],
     )
-    def test_delete_removes_it_and_frees_its_name_from_every_state(self, on_a_machine: Tell, state: State) -> None:
+    def test_delete_removes_it_and_frees_its_name_from_every_state(
+        self, on_a_machine: Tell, state: State
+    ) -> None:
         async def story(m: Machine) -> None:
             await self.bring_to(m, state)
             uid = m.control.find("demo").uid
@@ -371,7 +376,9 @@ class TestCancelAndDelete:
         m.world.script("demo", "worker-0", Run(seconds=30, code=1))
         m.world.fetches["demo"] = [3.0]
         await m.submit("blocker", roles=workers(4 if state is State.QUEUED else 1))
-        restart = {} if state is State.FAILED else {"restart": {**ON_FAILURE, "backoff": "10s", "maxBackoff": "1h"}}
+        restart = (
+            {} if state is State.FAILED else {"restart": {**ON_FAILURE, "backoff": "10s", "maxBackoff": "1h"}}
+        )
         await m.submit("demo", code=GIT, **restart)
         if state is State.HALTED:
             await m.until("demo", State.PROCESSING)
@@ -482,4 +489,3 @@ class TestFetching:
             assert m.nothing_is_held()
 
         on_a_machine(story)
-

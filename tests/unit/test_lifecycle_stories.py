@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from support.builders import a_gang, a_request, a_task, restarts
 from support.stories import Story
-
 from weft.model.failures import Code, Failure
 from weft.model.gang import Gang
 from weft.model.lifecycle import (
@@ -386,7 +386,9 @@ class TestHalt:
 
 class TestResume:
     def test_it_runs_again_in_the_same_job_under_a_new_launch(self) -> None:
-        story = Story(a_gang(needs_fetch=True)).running().hears(Asked(Desire.HALT)).ends("worker-0", signal=15)
+        story = (
+            Story(a_gang(needs_fetch=True)).running().hears(Asked(Desire.HALT)).ends("worker-0", signal=15)
+        )
         story.hears(Asked(Desire.RUN), story.place(), Provisioned(), Fetched())
         story.hears(story.launched()).ends("worker-0").hears(NOTHING)
         assert [i.launch for i in story.instructions if isinstance(i, Launch)] == [1, 2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from support.builders import a_gang, a_node, a_request
-
 from weft.model.gang import Gang
 from weft.model.node import Node
 from weft.model.status import Binding
@@ -112,7 +111,9 @@ class TestExplanations:
 
     def test_on_a_single_node_it_is_the_node(self) -> None:
         said = explain(Cluster([a_node(cpu=2, memory=4)]), a_gang(a_request(1, gpu=1, gpu_type="a100")))
-        assert said.reason == "can never start here: needs 1 cpu, 1 a100 gpu; the node has 2 cpu, 4 GiB, no gpu"
+        assert (
+            said.reason == "can never start here: needs 1 cpu, 1 a100 gpu; the node has 2 cpu, 4 GiB, no gpu"
+        )
 
     def test_a_label_that_no_node_has(self) -> None:
         said = explain(Cluster([a_node()]), a_gang(a_request(1), selector={"disk": "ssd"}))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from hypothesis import assume, example, given, strategies as st
-from support.builders import GIB, a_gang, a_node, a_request
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
+from support.builders import GIB, a_gang, a_node, a_request
 from weft.model.gang import Gang, Request
 from weft.model.node import Node
 from weft.model.status import Binding
@@ -54,9 +55,7 @@ gangs = st.builds(
     st.booleans(),
     st.sampled_from([None, None, "a"]),
 )
-queues = st.lists(
-    st.tuples(gangs, st.integers(-1, 1), st.floats(0, 400, width=16)), min_size=1, max_size=6
-)
+queues = st.lists(st.tuples(gangs, st.integers(-1, 1), st.floats(0, 400, width=16)), min_size=1, max_size=6)
 
 
 def waiting(queue: list[tuple[Gang, int, float]]) -> Pending:
@@ -135,7 +134,9 @@ def test_the_cluster_and_the_queue_come_back_as_they_were(nodes: list[Node], que
 
 
 @given(nodes(), queues, st.randoms(use_true_random=False))
-def test_the_order_in_which_jobs_were_added_does_not_matter(nodes: list[Node], queue: Any, random: Any) -> None:
+def test_the_order_in_which_jobs_were_added_does_not_matter(
+    nodes: list[Node], queue: Any, random: Any
+) -> None:
     pending = waiting(queue)
     shuffled, other = list(pending), Pending()
     random.shuffle(shuffled)

@@ -134,7 +134,9 @@ class TestWhatCannotBeOpened:
     def test_a_file_that_is_no_database(self, fast_folder: Path) -> None:
         path = fast_folder / "weft.db"
         path.write_bytes(b"this was a database once" * 100)
-        with pytest.raises(StoreError, match=r"weft.db is damaged .*; restore the last backup: weft restore FILE"):
+        with pytest.raises(
+            StoreError, match=r"weft.db is damaged .*; restore the last backup: weft restore FILE"
+        ):
             open_database(path)
 
     def test_a_database_with_damaged_pages(self, fast_folder: Path) -> None:
@@ -150,7 +152,9 @@ class TestWhatCannotBeOpened:
 
     def test_a_folder_that_is_a_file(self, fast_folder: Path) -> None:
         (fast_folder / "home").write_text("")
-        with pytest.raises(StoreError, match=r"cannot write .*check the folder's owner and permissions, or set WEFT_HOME"):
+        with pytest.raises(
+            StoreError, match=r"cannot write .*check the folder's owner and permissions, or set WEFT_HOME"
+        ):
             open_database(fast_folder / "home" / "weft.db")
 
     def test_a_file_that_may_not_be_written(self, fast_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

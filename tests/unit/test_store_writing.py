@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from weft.control.metrics import parse_line
 from weft.store import writer as writer_module
@@ -24,7 +25,14 @@ KIND = "TrainingJob"
 def row(uid: str, name: str | None = None, **columns: Any) -> dict[str, Any]:
     values = dict.fromkeys(("owner", "metadata", "spec", "status"), "{}")
     numbers = {"priority": 0, "tasks": 1, "restarts": 0, "created": 1.0}
-    fixed = {"uid": uid, "kind": KIND, "name": name or uid, "state": "QUEUED", "type": "command", "queue": "default"}
+    fixed = {
+        "uid": uid,
+        "kind": KIND,
+        "name": name or uid,
+        "state": "QUEUED",
+        "type": "command",
+        "queue": "default",
+    }
     return {**values, **numbers, **fixed, **columns}
 
 
@@ -44,7 +52,7 @@ Story = Callable[[Store], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def with_store(fast_folder: Path) -> Iterator[Callable[[Story], None]]:
+def with_store(fast_folder: Path) -> Callable[[Story], None]:
     def tell(story: Story) -> None:
         async def whole() -> None:
             store = Store(fast_folder / "weft.db")
@@ -55,7 +63,7 @@ def with_store(fast_folder: Path) -> Iterator[Callable[[Story], None]]:
 
         asyncio.run(whole())
 
-    yield tell
+    return tell
 
 
 def hold_writer(store: Store) -> Callable[[], None]:
@@ -98,11 +106,17 @@ class TestGroupCommit:
 
         with_store(story)
 
-    def test_one_turn_of_the_loop_is_one_transaction(self, with_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_turn_of_the_loop_is_one_transaction(
+        self, with_store: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def story(store: Store) -> None:
             await store.write([new("a"), new("b")], refusable=True)
             sizes = count_commits(store, monkeypatch)
-            futures = [store.write([updated(uid, state=state), event(uid, state)]) for uid in "ab" for state in ("X", "Y")]
+            futures = [
+                store.write([updated(uid, state=state), event(uid, state)])
+                for uid in "ab"
+                for state in ("X", "Y")
+            ]
             await asyncio.gather(*futures)
             assert sizes == [1]
             assert {r.uid: r.state for r in store.page(KIND)} == {"a": "Y", "b": "Y"}
@@ -236,7 +250,12 @@ class TestConflicts:
                 await store.write([new(uid), event(uid)], refusable=True)
                 await store.write([Measured(uid, "worker-0", 9, (Point("worker-0", "loss", 1, 1.0, 0.5),))])
             await store.write([Delete("a")])
-            assert (store.uids(), store.events(uid="a"), store.metrics("a"), store.metric_offsets("a")) == ({"b"}, [], [], {})
+            assert (store.uids(), store.events(uid="a"), store.metrics("a"), store.metric_offsets("a")) == (
+                {"b"},
+                [],
+                [],
+                {},
+            )
             assert len(store.metrics("b")) == 1
 
         with_store(story)
@@ -251,7 +270,9 @@ class TestAPoisonedWrite:
         async def story(store: Store) -> None:
             await store.write([new("a")], refusable=True)
             bad = Point("worker-0", "\ud800", 1, 1.0, 0.5)
-            written = store.write([updated("a", state="PROCESSING"), event("a"), Measured("a", "worker-0", 5, (bad,))])
+            written = store.write(
+                [updated("a", state="PROCESSING"), event("a"), Measured("a", "worker-0", 5, (bad,))]
+            )
             refused = store.write([new("\udfff")], refusable=True)
             await asyncio.wait_for(written, 5)
             with pytest.raises(StoreError, match="refused a write"):
@@ -339,7 +360,14 @@ class TestNoRoom:
 class TestMetrics:
     @pytest.mark.parametrize(
         ("value", "shown"),
-        [(0.1, 0.1), (float("nan"), "nan"), (float("inf"), "inf"), (float("-inf"), "-inf"), (1e308, 1e308), (0.0, 0.0)],
+        [
+            (0.1, 0.1),
+            (float("nan"), "nan"),
+            (float("inf"), "inf"),
+            (float("-inf"), "-inf"),
+            (1e308, 1e308),
+            (0.0, 0.0),
+        ],
     )
     def test_every_number_comes_back(self, with_store: Any, value: float, shown: Any) -> None:
         async def story(store: Store) -> None:

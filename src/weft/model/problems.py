@@ -138,22 +138,25 @@ def _field_names(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
             info = fields.get(str(part)) or here.model_fields.get(str(part))
             if info is None:
                 return []
-            here = _inner(info.annotation)
+            here = _plain(info.annotation)
         else:
-            here = _inner(here)
+            here = _plain(_element(here))
     if isinstance(here, type) and issubclass(here, BaseModel):
         return [info.alias or name for name, info in here.model_fields.items()]
     return []
 
 
-def _inner(annotation: Any) -> Any:
-    """The model inside Optional, list, dict or Annotated."""
+def _plain(annotation: Any) -> Any:
+    """An annotation without Optional and Annotated around it."""
     origin = typing.get_origin(annotation)
-    if origin is None:
-        return annotation
-    arguments = typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
-        return _inner(next(a for a in arguments if a is not type(None)))
-    if origin is dict:
-        return _inner(arguments[1])
-    return _inner(arguments[0])
+        return _plain(next(a for a in typing.get_args(annotation) if a is not type(None)))
+    if origin is typing.Annotated:
+        return _plain(typing.get_args(annotation)[0])
+    return annotation
+
+
+def _element(annotation: Any) -> Any:
+    """What a list or a mapping holds."""
+    arguments = typing.get_args(annotation)
+    return arguments[-1] if arguments else None

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-_NUMBER = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([A-Za-z]*)", re.ASCII)
+_NUMBER = re.compile(r"(\d{1,19}(?:\.\d{1,9})?)([A-Za-z]*)", re.ASCII)
 _DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,6})?(?:ms|s|m|h|d))+", re.ASCII)
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
@@ -175,13 +175,13 @@ Cpu = Annotated[
     int,
     BeforeValidator(parse_cpu),
     PlainSerializer(plain_cpu),
-    _schema(r"^\d{1,18}(\.\d{1,9})?m?$", "CPUs: 2, 0.5 or 500m", [1, "500m"]),
+    _schema(r"^\d{1,19}(\.\d{1,9})?m?$", "CPUs: 2, 0.5 or 500m", [1, "500m"]),
 ]
 Memory = Annotated[
     int,
     BeforeValidator(parse_memory),
     PlainSerializer(format_memory, return_type=str),
-    _schema(r"^\d{1,18}(\.\d{1,9})?([kMGTP]|[KMGTP]i)?$", "Memory: 512Mi, 1Gi, 2G", ["1Gi", "512Mi"]),
+    _schema(r"^\d{1,19}(\.\d{1,9})?([kMGTP]|[KMGTP]i)?$", "Memory: 512Mi, 1Gi, 2G", ["1Gi", "512Mi"]),
 ]
 Duration = Annotated[
     float,

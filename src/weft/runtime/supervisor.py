@@ -173,6 +173,10 @@ class TemporaryFolders:
 # ── one task ─────────────────────────────────────────────────────────────────────────────────────
 
 
+_FOUND: dict[tuple[str, str], str] = {}
+"""Where commands were found, by PATH and name; looked at again before each use."""
+
+
 class TaskProcess:
     """A user's process: prepared, started, pumped, and cleaned up after."""
 
@@ -220,11 +224,16 @@ class TaskProcess:
                 )
             self._command = found
             return
-        for folder in where.split(":"):
+        known = _FOUND.get((where, command))
+        for folder in () if known else where.split(":"):
             found = f"{folder or '.'}/{command}"
             if os.access(found, os.X_OK) and not os.path.isdir(found):
-                self._command = found
-                return
+                known = _FOUND[where, command] = found
+                break
+        if known is not None and os.access(known, os.X_OK):
+            self._command = known
+            return
+        _FOUND.pop((where, command), None)
         raise CannotStart(
             "COMMAND_NOT_FOUND",
             f"{self.name}: command not found: {command} (is it installed here? A file of the code folder is ./{command})",

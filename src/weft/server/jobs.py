@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -29,6 +30,7 @@ from weft.store.store import SUMMARY
 
 BODY_LIMIT = 8 << 20
 METRICS_POLL = 0.25
+SMALL_PAGE = 200
 JOB = {"$ref": "#/components/schemas/TrainingJob"}
 ITEMS = {
     "type": "object",
@@ -242,7 +244,8 @@ class JobOperations:
         label = _label(query["label"]) if query["label"] else None
         store = self._control.store
         if label is None:
-            rows = store.page(KIND, states=states, limit=limit, before=before, summary=summary)
+            page = partial(store.page, KIND, states=states, limit=limit, before=before, summary=summary)
+            rows = page() if limit <= SMALL_PAGE else await asyncio.to_thread(page)
             total = sum(n for state, n in store.counts(KIND).items() if not states or state in states)
         else:
             found = await asyncio.to_thread(self._with_label, label, states)

@@ -42,11 +42,13 @@ class LogFollower:
 
     async def messages(self) -> AsyncIterator[Message]:
         if self._tail is not None:
-            lines, self._offsets = read_logs(self._logs, 0, CHUNK, self._tail, self._idle())
+            lines, self._offsets = await asyncio.to_thread(
+                read_logs, self._logs, 0, CHUNK, self._tail, self._idle()
+            )
             yield Message("lines", {"items": lines})
         while True:
             idle = self._idle()
-            lines = self._next(final=idle)
+            lines = await asyncio.to_thread(self._next, idle)  # a chunk of short lines takes 60 ms to cut up
             if lines:
                 yield Message("lines", {"items": lines})
             elif idle:
@@ -54,7 +56,7 @@ class LogFollower:
                 return
             await asyncio.sleep(POLL if not idle else 0)
 
-    def _next(self, *, final: bool) -> list[dict[str, Any]]:
+    def _next(self, final: bool) -> list[dict[str, Any]]:
         found: list[tuple[float, dict[str, Any]]] = []
         for task, log in self._logs.items():
             offset = self._offsets[task]

@@ -72,6 +72,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         responses[str(status)] = {"description": answer.description}
         if answer.schema is not None:
             responses[str(status)]["content"] = {answer.media: {"schema": answer.schema}}
+            if status == 200 and any(param.name == "follow" for param in operation.params):
+                responses[str(status)]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
     refusals = set(operation.problems) | (set() if operation.public else {401}) | {400, 422}
     for status in sorted(refusals):
         responses[str(status)] = {

@@ -37,7 +37,7 @@ resources = Table(
     Index("resources_name", "kind", "name", unique=True),
     Index("resources_submit_key", "kind", "submit_key", unique=True),
     Index("resources_created", "kind", "created", "uid"),
-    Index("resources_state", "kind", "state"),
+    Index("resources_state", "kind", "state", "created", "uid"),
     Index("resources_expires", "expires"),
 )
 

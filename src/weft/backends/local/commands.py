@@ -25,8 +25,17 @@ INHERITED = frozenset(
 """What a task takes over from the server's environment; a server's other variables may be secrets."""
 
 OF_THE_ENGINE = frozenset(
-    "XDG_RUNTIME_DIR DBUS_SESSION_BUS_ADDRESS CONTAINERS_CONF CONTAINERS_STORAGE_CONF CONTAINERS_REGISTRIES_CONF "
-    "REGISTRY_AUTH_FILE DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG".split()
+    [
+        "XDG_RUNTIME_DIR",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "CONTAINERS_CONF",
+        "CONTAINERS_STORAGE_CONF",
+        "CONTAINERS_REGISTRIES_CONF",
+        "REGISTRY_AUTH_FILE",
+        "DOCKER_HOST",
+        "DOCKER_CONTEXT",
+        "DOCKER_CONFIG",
+    ]
 )
 """What podman or docker take over from the server's environment; the container does not see it."""
 
@@ -39,7 +48,11 @@ def base_environment(environ: Mapping[str, str], runtime: str) -> dict[str, str]
     `python` is the interpreter that Weft runs in, and `import weft` works in any other one too: the
     folder `runtime` holds a link to this package and nothing else.
     """
-    base = {name: value for name, value in environ.items() if name in INHERITED or name.startswith("LC_")}
+    base = {
+        name: value.encode(errors="replace").decode()  # what is no UTF-8 cannot travel as JSON
+        for name, value in environ.items()
+        if name in INHERITED or name.startswith("LC_")
+    }
     own = str(Path(sys.executable).parent)
     base["PATH"] = f"{own}:{environ.get('PATH', DEFAULT_PATH)}"
     base["PYTHONPATH"] = runtime

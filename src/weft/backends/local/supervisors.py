@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json, to_json
+
 from weft.runtime import supervisor
 
 SPARE = 4
@@ -41,7 +43,7 @@ class Channel:
     def launch(self, message: dict[str, Any], heard: Heard) -> None:
         self.heard = heard
         self.busy = True
-        data = json.dumps(message).encode() + b"\n"
+        data = to_json(message) + b"\n"
         try:
             sent = self.sock.send(data)
         except BlockingIOError:
@@ -69,7 +71,7 @@ class Channel:
         self.buffer += data
         *lines, self.buffer = self.buffer.split(b"\n")
         for line in lines:
-            event = json.loads(line)
+            event = from_json(line)
             heard = self.heard
             if event["event"] in ("idle", "taken"):
                 self.busy = False
@@ -218,7 +220,9 @@ class Adopted:
     def _dead(self) -> bool:
         if self.pidfd < 0:
             return True
-        return bool(select.select([self.pidfd], [], [], 0)[0])
+        poller = select.poll()  # select() knows no descriptor above 1023
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(0))
 
     def _new_lines(self) -> list[dict[str, Any]]:
         events = []

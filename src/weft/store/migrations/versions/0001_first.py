@@ -38,7 +38,7 @@ def upgrade() -> None:
     op.create_index("resources_name", "resources", ["kind", "name"], unique=True)
     op.create_index("resources_submit_key", "resources", ["kind", "submit_key"], unique=True)
     op.create_index("resources_created", "resources", ["kind", "created", "uid"])
-    op.create_index("resources_state", "resources", ["kind", "state"])
+    op.create_index("resources_state", "resources", ["kind", "state", "created", "uid"])
     op.create_index("resources_expires", "resources", ["expires"])
     op.create_table(
         "events",

@@ -1,0 +1,304 @@
+"""The job file: what is accepted, what it means, and what a person is told about the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.builders import GIB, a_complete_job, a_job, job_document
+from weft.jobtypes.catalogue import catalogue
+from weft.jobtypes.complete import complete
+from weft.model import sizes
+from weft.model.gang import gang_of
+from weft.model.job import PRIORITY_CLASSES, RestartPolicy, TrainingJob
+from weft.model.problems import Invalid, Problem, parse
+from weft.model.resource import NAME_PATTERN, slug
+from weft.model.status import Binding, Exit, JobStatus, State, TaskState, TaskStatus
+
+ROOT = Path(__file__).parents[2]
+DIGEST = "sha256:" + "a" * 64
+
+
+def problems(document: dict[str, Any]) -> list[str]:
+    with pytest.raises(Invalid) as refusal:
+        complete(parse(TrainingJob, document, "job demo"), "job demo")
+    return [str(problem) for problem in refusal.value.problems]
+
+
+def wrong(**spec: Any) -> list[str]:
+    return problems(job_document(**spec))
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("spec", "sentence"),
+        [
+            ({"replcas": 1}, "spec.replcas: unknown field; the fields here are"),
+            ({"comand": ["x"]}, "spec.comand: unknown field; did you mean command?"),
+            ({"max_wait_time": "1s"}, "spec.max_wait_time: unknown field; did you mean maxWait?"),
+            (
+                {"roles": {"w": {"replicsa": 2}}},
+                "spec.roles.w.replicsa: unknown field; did you mean replicas?",
+            ),
+            (
+                {"roles": {"w": {"resources": {"gpu_typ": "k80"}}}},
+                "spec.roles.w.resources.gpu_typ: unknown field; did you mean gpuType?",
+            ),
+            (
+                {"metrics": [{"source": "log", "nmes": []}]},
+                "spec.metrics[0].nmes: unknown field; did you mean names?",
+            ),
+            ({"command": "python train.py"}, "spec.command: must be a list, one '- item' a line or [a, b]"),
+            ({"command": []}, "spec.command: "),
+            ({"command": [1]}, "spec.command[0]: must be text; put it in quotes (got 1)"),
+            ({"command": ["a\0b"]}, "spec.command[0]: must not contain a NUL character"),
+            ({"queue": "My Queue"}, "spec.queue: not a name; use lower-case letters, digits and '-'"),
+            ({"grace": "soon"}, "spec.grace: write a duration with a unit"),
+            (
+                {"priority": "urgent"},
+                "spec.priority: write a whole number or one of low, normal, high, production",
+            ),
+            ({"priority": 1.5}, "spec.priority: write a whole number"),
+            ({"isolation": "docker"}, "spec.isolation: must be 'process' or 'sandbox' (got \"docker\")"),
+            ({"restart": {"policy": "sometimes"}}, "spec.restart.policy: must be 'never', 'on-failure'"),
+            ({"env": {"WEFT_X": "1"}}, "env WEFT_X: names that begin with WEFT_ are set by Weft"),
+            ({"env": {"A": True}}, 'spec.env.A: write text: "true" or "1" (got true)'),
+            ({"env": {"1A": "x"}}, "spec.env.1A: must match"),
+            (
+                {"roles": {"w": {"replicas": 0}}},
+                "spec.roles.w.replicas: input should be greater than or equal to 1",
+            ),
+            (
+                {"roles": {"w": {"resources": {"memory": "512MB"}}}},
+                "spec.roles.w.resources.memory: unknown unit 'MB'",
+            ),
+            (
+                {"roles": {"w": {"resources": {"size": "xxl"}}}},
+                "spec.roles.w.resources.size: no such size; choose one of small",
+            ),
+            (
+                {"roles": {"w": {"resources": {"gpuType": "k80"}}}},
+                "spec.roles.w.resources.gpuType: asks for a GPU type but for no GPU; add gpu: 1",
+            ),
+            ({"roles": {"a": {"service": True}}}, "every role is a service, so the job could never finish"),
+            (
+                {"roles": {"a": {"replicas": 6000}, "b": {"replicas": 6000}}},
+                "12000 tasks in all roles, at most 10000",
+            ),
+            ({"image": "x", "isolation": "sandbox"}, "choose one of `image` and `isolation: sandbox`"),
+            ({"code": {}}, "give exactly one of path, package or git (found none)"),
+            ({"code": {"path": ".", "package": DIGEST}}, "(found path, package)"),
+            ({"code": {"git": "https://x/y"}}, "git needs `commit`"),
+            ({"code": {"package": DIGEST, "commit": "abcdef1"}}, "`commit` belongs to `git`"),
+            ({"code": {"package": DIGEST, "subdir": "../x"}}, "must be a path inside its folder"),
+            ({"code": {"git": "ext::sh -c id", "commit": "abcdef1"}}, "spec.code.git: must match"),
+            ({"metrics": [{"source": "regex"}]}, "`pattern` belongs to source: regex, which needs one"),
+            ({"metrics": [{"source": "regex", "pattern": "("}]}, "not a regular expression"),
+            ({"metrics": [{"source": "regex", "pattern": "x"}]}, "needs named groups"),
+            ({"type": "comand"}, "spec.type: no such job type; did you mean command?"),
+            ({"code": {"path": "."}}, "spec.code.path: a folder is packed by the client"),
+        ],
+    )
+    def test_each_names_the_field_and_what_would_be_right(self, spec: dict[str, Any], sentence: str) -> None:
+        found = wrong(**spec)
+        assert any(sentence in problem for problem in found), found
+
+    def test_all_problems_are_told_at_once(self) -> None:
+        found = wrong(
+            comand=["x"], queue="Q", grace="soon", roles={"w": {"replicas": 0, "resources": {"cpu": "x"}}}
+        )
+        fields = [problem.split(":")[0] for problem in found]
+        assert sorted(fields) == [
+            "spec.comand",
+            "spec.grace",
+            "spec.queue",
+            "spec.roles.w.replicas",
+            "spec.roles.w.resources.cpu",
+        ]
+
+    def test_a_job_without_a_command_is_asked_for_one(self) -> None:
+        document = job_document()
+        del document["spec"]["command"]
+        assert problems(document)[0].startswith("spec.command: is required: what should role worker run?")
+
+    def test_a_missing_spec_is_required(self) -> None:
+        assert problems({"metadata": {"name": "x"}}) == ["spec: is required"]
+
+    def test_a_document_that_is_no_mapping(self) -> None:
+        with pytest.raises(Invalid, match="job x is not valid:\n  must be a mapping of fields"):
+            parse(TrainingJob, ["what"], "job x")
+
+    def test_another_kind_or_version_is_not_this_one(self) -> None:
+        found = problems({**job_document(), "kind": "TraningJob", "apiVersion": "v1"})
+        assert found == [
+            "apiVersion: must be 'weft.dev/v1' (got \"v1\")",
+            "kind: must be 'TrainingJob' (got \"TraningJob\")",
+        ]
+
+    def test_no_secret_is_shown(self) -> None:
+        """An env value may be a token pasted in by mistake: the refusal names the field alone."""
+        found = wrong(
+            env={"TOKEN": ["hunter2"]}, secrets=[{"name": "x", "key": "k", "env": "A", "value": "hunter2"}]
+        )
+        assert found
+        assert not any("hunter2" in problem for problem in found)
+
+    def test_a_long_value_is_cut(self) -> None:
+        (found,) = wrong(queue="Q" * 500)
+        assert len(found) < 300
+
+    def test_a_problem_reads_as_a_sentence(self) -> None:
+        assert str(Problem("spec.queue", "not a name", '"Q"')) == 'spec.queue: not a name (got "Q")'
+        assert str(Problem("", "nothing to run")) == "nothing to run"
+
+
+class TestMeaning:
+    def test_names_may_be_snake_or_camel(self) -> None:
+        assert a_job(max_wait="5s").spec.max_wait == a_job(maxWait="5s").spec.max_wait == 5
+
+    @pytest.mark.parametrize(("word", "number"), [*PRIORITY_CLASSES.items(), (7, 7)])
+    def test_priority_is_a_number_or_a_class(self, word: Any, number: int) -> None:
+        assert a_job(priority=word).spec.priority == number
+
+    def test_numbers_in_env_become_text(self) -> None:
+        assert a_job(env={"A": 1, "B": 0.5, "C": "x"}).spec.env == {"A": "1", "B": "0.5", "C": "x"}
+
+    def test_a_plain_job_is_one_worker_of_one_cpu(self) -> None:
+        (task,) = gang_of(a_complete_job().spec).tasks
+        assert (task.name, task.request.cpu, task.request.memory, task.request.gpu) == (
+            "worker-0",
+            1000,
+            0,
+            0,
+        )
+        assert task.chief
+        assert task.restart.policy is RestartPolicy.NEVER
+
+    @pytest.mark.parametrize(
+        ("size", "cpu", "memory", "gpu"),
+        [
+            ("k80-1", 4, 24, 1), ("k80-2", 8, 48, 2), ("k80-4", 16, 96, 4), ("p100-1", 8, 24, 1),
+            ("p100-2", 16, 48, 2), ("v100-1", 26, 24, 1), ("v100-2", 42, 48, 2),
+        ],
+    )  # fmt: skip
+    def test_sizes_are_those_of_the_table(self, size: str, cpu: int, memory: int, gpu: int) -> None:
+        resources = a_complete_job(roles={"w": {"resources": {"size": size}}}).spec.roles["w"].resources
+        assert (resources.cpu, resources.memory, resources.gpu) == (cpu * 1000, memory * GIB, gpu)
+        assert resources.gpu_type == size.split("-", maxsplit=1)[0]
+
+    def test_what_is_written_overrides_the_size(self) -> None:
+        wanted = {"size": "v100-2", "cpu": 4, "gpu": 1}
+        resources = a_complete_job(roles={"w": {"resources": wanted}}).spec.roles["w"].resources
+        assert (resources.cpu, resources.gpu, resources.memory) == (4000, 1, 48 * GIB)
+
+    def test_every_size_has_its_own_name(self) -> None:
+        assert all(name == size.name for name, size in sizes.SIZES.items())
+
+    def test_parameter_servers_are_services_and_come_first(self) -> None:
+        spec = a_complete_job(type="parameter-server", roles={"worker": {"replicas": 2}}).spec
+        gang = gang_of(spec)
+        assert [(t.name, t.rank, t.service, t.chief) for t in gang.tasks] == [
+            ("ps-0", 0, True, False),
+            ("worker-0", 1, False, True),
+            ("worker-1", 2, False, False),
+        ]
+
+    def test_the_chief_is_the_first_of_the_role_that_leads(self) -> None:
+        spec = a_complete_job(roles={"worker": {}, "evaluator": {}, "chief": {}}, success="chief").spec
+        assert [t.name for t in gang_of(spec).tasks if t.chief] == ["chief-0"]
+        assert gang_of(spec).chief_decides
+
+    def test_a_role_has_its_own_restart_or_the_jobs(self) -> None:
+        spec = a_complete_job(
+            restart={"policy": "always"}, roles={"a": {}, "b": {"restart": {"policy": "never"}}}
+        ).spec
+        assert [t.restart.policy.value for t in gang_of(spec).tasks] == ["always", "never"]
+
+    def test_completing_twice_is_completing_once(self) -> None:
+        once = a_complete_job(type="parameter-server", roles={"worker": {"resources": {"size": "small"}}})
+        assert complete(once, "job") == once
+
+    def test_the_document_it_writes_is_the_job_it_read(self) -> None:
+        job = a_complete_job(
+            grace="1h30m", deadline=5, priority="high", env={"A": 1},
+            roles={"w": {"replicas": 2, "resources": {"cpu": 0.5, "memory": "1.5Gi"}}},
+        )  # fmt: skip
+        document = json.loads(job.model_dump_json(by_alias=True, exclude_none=True))
+        assert document["spec"]["grace"] == "1h30m"
+        assert document["spec"]["roles"]["w"]["resources"]["memory"] == "1536Mi"
+        assert parse(TrainingJob, document, "job") == job
+
+    def test_equal_needs_have_equal_signatures(self) -> None:
+        one, two = (gang_of(a_complete_job(name, env={"A": name}).spec) for name in ("a", "b"))
+        assert one.signature == two.signature
+        assert one.signature != gang_of(a_complete_job(placement={"nodes": "one"}).spec).signature
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("text", "name"),
+        [("My Model.py", "my-model-py"), ("--x--", "x"), ("", "job"), ("日本", "job"), ("a" * 99, "a" * 48)],
+    )
+    def test_a_slug_is_the_nearest_name(self, text: str, name: str) -> None:
+        assert slug(text) == name
+
+    @given(st.text())
+    def test_a_slug_is_always_a_name(self, text: str) -> None:
+        import re
+
+        assert re.fullmatch(NAME_PATTERN, slug(text))
+
+
+@pytest.fixture
+def schema() -> Any:
+    return jsonschema_rs.validator_for(TrainingJob.model_json_schema(by_alias=True))
+
+
+class TestTheSchemaForEditors:
+    @pytest.mark.parametrize(
+        "path", sorted(ROOT.glob("examples/**/*.yaml")), ids=lambda p: os.path.relpath(p, ROOT)
+    )
+    def test_the_examples_are_valid_by_it_and_by_the_model(self, schema: Any, path: Path) -> None:
+        document = yaml.safe_load(path.read_text())
+        assert [str(error) for error in schema.iter_errors(document)] == []
+        parse(TrainingJob, document, str(path))
+
+    def test_a_complete_job_is_valid_by_it(self, schema: Any) -> None:
+        for kind in catalogue():
+            job = a_complete_job(
+                type=kind, priority="high", deadline="5m", roles={"worker": {"resources": {"size": "k80-1"}}}
+            )
+            document = json.loads(job.model_dump_json(by_alias=True, exclude_none=True))
+            assert [str(error) for error in schema.iter_errors(document)] == []
+
+    @pytest.mark.parametrize(
+        "spec",
+        [{"comand": ["x"]}, {"roles": {"w": {"resources": {"memory": "512MB"}}}}, {"grace": "soon"}, {"priority": "urgent"},
+         {"command": "x"}, {"env": {"A": True}}],
+    )  # fmt: skip
+    def test_what_the_model_refuses_an_editor_marks(self, schema: Any, spec: dict[str, Any]) -> None:
+        assert wrong(**spec)
+        assert not schema.is_valid(job_document(**spec))
+
+
+class TestStatus:
+    def test_it_comes_back_as_it_was_written(self) -> None:
+        task = TaskStatus(
+            "worker-0", TaskState.RUNNING, Binding("worker-0", "local", (0, 1), (3,)), 2, 77, 1, started=5.0,
+            exit=Exit(code=1, notes=("a",)),
+        )  # fmt: skip
+        status = JobStatus(State.PROCESSING, (task,), launch=2, started=5.0, log_tail=("x",))
+        assert JobStatus.load(status.dump()) == status
+
+    def test_it_is_written_in_camel_case_without_what_is_unknown(self) -> None:
+        document = json.loads(JobStatus(State.QUEUED, (), log_tail=("x",)).dump())
+        assert document["logTail"] == ["x"]
+        assert "failure" not in document
