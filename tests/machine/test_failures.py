@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from harness import Server, digest_of, job, python, sh, until
+from harness import Server, digest_of, job, package, python, sh, until
 
 pytestmark = pytest.mark.machine
 
@@ -133,11 +133,26 @@ def test_a_package_that_reaches_outside(server: Server, tmp_path):
     assert not list(tmp_path.rglob("escaped"))
 
 
-def test_a_package_nobody_sent(server: Server):
+def test_a_package_nobody_sent_is_refused_at_once(server: Server):
     digest = digest_of(b"never sent")
-    status = failed(server, sh("true", name="absent", code={"package": digest}))
-    assert status["failure"]["code"] == "BAD_CODE"
-    assert "submit" in status["failure"]["message"]
+    answer = server.post("/v1/jobs", sh("true", name="absent", code={"package": digest}))
+    assert answer.status in (409, 422)
+    assert digest in answer.json["detail"]
+    assert server.gone("absent")
+
+
+def test_a_package_that_vanished_before_its_job_began(new_server):
+    server = new_server("--cpu", "1")
+    server.submit(sh("exec sleep 1000", name="holder"))
+    server.wait_for("holder", "PROCESSING")
+    digest = server.put_package(package({"x": "y"})[1])
+    server.submit(sh("true", name="later", code={"package": digest}))
+    for stored in (server.home / "packages").iterdir():
+        stored.unlink()
+    server.ask("holder", "cancel")
+    failure = server.wait_for("later", "FAILED")["status"]["failure"]
+    assert failure["code"] == "BAD_CODE"
+    assert digest in failure["message"]
 
 
 def test_a_commit_that_does_not_exist(server: Server, tmp_path):

@@ -247,7 +247,7 @@ def test_schemathesis_finds_no_crash_and_no_undocumented_answer(server: Server, 
         "--header", f"Authorization: Bearer {server.token}",
         "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
         "response_headers_conformance,ignored_auth,unsupported_method",
-        "--exclude-path", "/v1/backup", "--max-examples", "8", "--workers", "2", "--request-timeout", "10",
+        "--exclude-path", "/v1/backup", "--max-examples", "8", "--request-timeout", "10",
         "--max-time", "60", "--no-color", "--seed", "1",
     ]  # fmt: skip
     ran = subprocess.run(

@@ -17,7 +17,7 @@ if TESTS not in sys.path:
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 settings.register_profile(
-    "quick", max_examples=60, deadline=None, suppress_health_check=CHECKS, print_blob=True
+    "quick", max_examples=40, deadline=None, suppress_health_check=CHECKS, print_blob=True
 )
 settings.register_profile(
     "deep", max_examples=3000, deadline=None, suppress_health_check=CHECKS, print_blob=True

@@ -65,9 +65,11 @@ def test_code_is_packed_checked_uploaded_and_replaced(
     )
     submitted(server)
     server.on("PUT", "/v1/packages/any", Reply(status=201))
-    made = client.check(str(tmp_path / "job.yaml"))
-    digest = made["spec"]["code"]["package"]
-    assert made["spec"]["code"] == {"package": digest, "subdir": "s"}
+    checked = client.check(str(tmp_path / "job.yaml"))
+    assert checked["spec"]["code"] == {"path": "code", "subdir": "s"}, "as it was written: it can be run"
+    sent = json.loads(server.asked[-1].body)["spec"]["code"]
+    digest = sent["package"]
+    assert sent == {"package": digest, "subdir": "s"}
     server.asked.clear()
     server.on("PUT", f"/v1/packages/{digest}", Reply({}, 201))
     client.submit(tmp_path / "job.yaml")
