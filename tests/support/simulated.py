@@ -209,6 +209,12 @@ class SimulatedBackend:
         self._follow(job, launch, replay=True)
         return True
 
+    def forbid(self, job: Assignment, launch: int) -> bool:
+        if (job.uid, launch) in self.world.journals:
+            return False
+        self.world.journals[job.uid, launch] = Journal()
+        return True
+
     def _follow(self, job: Assignment, launch: int, *, replay: bool) -> None:
         key = (job.uid, launch)
         journal = self.world.journals[key]

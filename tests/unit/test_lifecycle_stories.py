@@ -10,6 +10,7 @@ from weft.model.failures import Code, Failure
 from weft.model.gang import Gang
 from weft.model.lifecycle import (
     EDGES,
+    Admitted,
     Asked,
     Dequeue,
     Enqueue,
@@ -17,6 +18,8 @@ from weft.model.lifecycle import (
     Fetch,
     Fetched,
     Launch,
+    Launched,
+    Placed,
     Provision,
     Provisioned,
     Refused,
@@ -28,9 +31,11 @@ from weft.model.lifecycle import (
     StoringFailed,
     Undone,
     Woke,
+    advance,
     next_wake,
+    submitted,
 )
-from weft.model.status import Desire, Exit, State, Stored, TaskState
+from weft.model.status import Binding, Desire, Exit, State, Stored, TaskState
 
 BROKEN = Failure(Code.COMMAND_NOT_FOUND, "worker-0: no command 'trian'", "worker-0")
 LOST = Failure(Code.SUPERVISOR_LOST, "the process that watched it was killed")
@@ -475,3 +480,13 @@ class TestCancelAndDelete:
         with pytest.raises(Refused, match="is COMPLETED already"):
             story.hears(Asked(desire))
         assert story.status.task("worker-0").state is TaskState.SUCCEEDED
+
+
+def test_what_happened_while_no_server_was_there_keeps_its_own_time() -> None:
+    gang = a_gang(a_request(1))
+    status = submitted(gang)
+    for event in (Admitted(), Placed((Binding(gang.tasks[0].name, "n"),)), Provisioned()):
+        status = advance(status, event, gang, now=10.0).status
+    status = advance(status, Launched(1, ((gang.tasks[0].name, 7),), time=11.0), gang, now=50.0).status
+    status = advance(status, Exited(gang.tasks[0].name, 1, Exit(code=0), time=12.0), gang, now=50.0).status
+    assert (status.started, status.tasks[0].started, status.tasks[0].finished) == (11.0, 11.0, 12.0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from support.builders import a_gang, a_node, a_request
-from weft.model.gang import Gang
+from weft.model.gang import Gang, Request, Task
+from weft.model.job import Restart
 from weft.model.node import Node
 from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster
@@ -159,3 +160,13 @@ class TestTheQueue:
         pending.remove("b")
         assert pending.groups == {}
         assert "b" not in pending
+
+
+def test_unlike_tasks_are_tried_in_other_ways_when_the_greedy_one_fails():
+    cluster = Cluster([Node("a", 5000, 8 << 30), Node("b", 7000, 2 << 30)])
+    requests = [Request(1000, 4 << 30), Request(1000, 4 << 30), Request(4000, 1 << 30)]
+    tasks = tuple(Task(f"w-{i}", "w", i, i, request, Restart()) for i, request in enumerate(requests))
+    gang = Gang(tasks, chief_decides=False, grace=1, deadline=None, max_wait=None, needs_fetch=False)
+    bindings = place(cluster, gang)
+    assert bindings is not None
+    assert {binding.task: binding.node for binding in bindings} == {"w-0": "a", "w-1": "a", "w-2": "b"}

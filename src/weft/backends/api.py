@@ -93,6 +93,10 @@ class Backend(Protocol):
         """Take over a launch made by an earlier server: its events follow. False if nobody ever began it."""
         ...
 
+    def forbid(self, job: Assignment, launch: int) -> bool:
+        """Make sure that a launch that nobody has begun never begins. False if somebody has."""
+        ...
+
     def stop(self, job: Assignment, tasks: tuple[str, ...], grace: float) -> None:
         """SIGTERM now, SIGKILL after the grace, to everything the tasks started."""
         ...

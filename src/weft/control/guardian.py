@@ -150,7 +150,7 @@ class Guardian:
                 if written is None:
                     self._provision(job)
                 else:
-                    written.add_done_callback(lambda _: self._provision(job))
+                    written.add_done_callback(partial(self._provision_once_written, job))
             case Fetch():
                 self._spawn(self._fetch(job))
             case Launch(launch, tasks):
@@ -166,6 +166,10 @@ class Guardian:
                 self._store_results(job)
             case Retire():
                 self._retire(job, written)
+
+    def _provision_once_written(self, job: LiveJob, written: asyncio.Future[None]) -> None:
+        if not written.cancelled() and written.exception() is None:
+            self._provision(job)
 
     def _provision(self, job: LiveJob) -> None:
         if job.status.state is not State.DEPLOYING:

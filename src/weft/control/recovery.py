@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from weft.control import live
 from weft.control.live import KIND, LiveJob
 from weft.model.failures import Code, Failure
-from weft.model.lifecycle import Exited, Fetch, Provision, Stop, Store
-from weft.model.status import Desire, Exit, State, TaskState
+from weft.model.lifecycle import Exited, Fetch, Provision, Stop, Store, ending
+from weft.model.status import Exit, State, TaskState
 
 if TYPE_CHECKING:
     from weft.control.control import Control
@@ -56,6 +56,11 @@ def _resume_launches(control: Control, job: LiveJob) -> None:
         if control.backend.adopt(job, launch):
             continue
         if deploying and launch == job.status.launch:
+            if ending(job.status) and not control.backend.forbid(job, launch):
+                control.backend.adopt(
+                    job, launch
+                )  # begun this very moment, by a supervisor of the old server
+                continue
             again = Fetch() if job.status.state is State.DOWNLOADING else Provision()
             guardian.carry_out(job, again, None)
             continue
@@ -65,7 +70,7 @@ def _resume_launches(control: Control, job: LiveJob) -> None:
         for task in job.status.tasks:
             if task.launch == launch and task.state.alive:
                 guardian.handle(job, Exited(task.name, launch, Exit(failure=lost)))
-    if job.status.desire is not Desire.RUN or job.status.failure is not None or job.status.succeeded:
+    if ending(job.status):
         running = tuple(task.name for task in job.status.tasks if task.state is TaskState.RUNNING)
         guardian.carry_out(job, Stop(running, job.gang.grace), None)
 

@@ -67,6 +67,8 @@ class Launched:
 
     launch: int
     pids: tuple[tuple[str, int], ...]
+    time: float | None = None
+    """When; None means now. A server that was away hears of it later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Exited:
     task: str
     launch: int
     exit: Exit
+    time: float | None = None
+    """When; None means now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +248,7 @@ def _placed(status: JobStatus, event: Placed, gang: Gang, now: float) -> Outcome
 def _provisioned(status: JobStatus, event: Provisioned, gang: Gang, now: float) -> Outcome:
     if status.state is not S.DEPLOYING:
         return _unchanged(status)
-    if _ending(status):
+    if ending(status):
         return _settle(_none_started(status), gang, now, stop=True)
     if gang.needs_fetch and status.started is None:
         return Outcome(replace(status, state=S.DOWNLOADING), (Fetch(),), "folders made")
@@ -254,7 +258,7 @@ def _provisioned(status: JobStatus, event: Provisioned, gang: Gang, now: float) 
 def _fetched(status: JobStatus, event: Fetched, gang: Gang, now: float) -> Outcome:
     if status.state is not S.DOWNLOADING:
         return _unchanged(status)
-    if _ending(status):
+    if ending(status):
         return _settle(_none_started(status), gang, now, stop=True)
     return Outcome(status, (_launch(status),))
 
@@ -267,10 +271,11 @@ def _launch(status: JobStatus) -> Launch:
 
 def _launched(status: JobStatus, event: Launched, gang: Gang, now: float) -> Outcome:
     pids = dict(event.pids)
+    then = now if event.time is None else event.time
     if status.state not in (S.DEPLOYING, S.DOWNLOADING) or status.launch != event.launch:
         return _unchanged(status)
     tasks = tuple(
-        replace(task, state=TaskState.RUNNING, pid=pids[task.name], started=now, due=None)
+        replace(task, state=TaskState.RUNNING, pid=pids[task.name], started=then, due=None)
         if task.launch == event.launch and task.state is TaskState.STARTING
         else task
         for task in status.tasks
@@ -281,9 +286,9 @@ def _launched(status: JobStatus, event: Launched, gang: Gang, now: float) -> Out
         state=S.RESTARTING if waiting else S.PROCESSING,
         tasks=tasks,
         reason=None,
-        started=now if status.started is None else status.started,
+        started=then if status.started is None else status.started,
     )
-    stop = (_stop_all(running, gang),) if _ending(running) else ()
+    stop = (_stop_all(running, gang),) if ending(running) else ()
     return Outcome(running, stop, f"{len(pids)} task{'s' * (len(pids) != 1)} started")
 
 
@@ -297,7 +302,7 @@ def _undone(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome
         for task in status.tasks
     )
     status = replace(status, tasks=tasks)
-    if _ending(status):
+    if ending(status):
         return _settle(status, gang, now, stop=True)
     if event.temporary:
         return _try_again(status, event, gang, now)
@@ -333,10 +338,10 @@ def _exited(status: JobStatus, event: Exited, gang: Gang, now: float) -> Outcome
     if before is None or before.launch != event.launch or before.state is not TaskState.RUNNING:
         return _unchanged(status)
     task = gang.task(event.task)
-    ended = replace(before, pid=None, finished=now, exit=event.exit)
+    ended = replace(before, pid=None, finished=now if event.time is None else event.time, exit=event.exit)
     good = event.exit.failure is None and event.exit.code == 0
 
-    if _ending(status):
+    if ending(status):
         state = TaskState.SUCCEEDED if good else TaskState.STOPPED
         return _settle(_with(status, replace(ended, state=state)), gang, now)
     if task.may_restart(before.restarts, good, event.exit.code, event.exit.signal):
@@ -389,7 +394,7 @@ def _woke(status: JobStatus, event: Woke, gang: Gang, now: float) -> Outcome:
             settled = _settle(failed, gang, now)
             return replace(settled, instructions=(Dequeue(), *settled.instructions))
         return _unchanged(status)
-    if status.state not in (S.PROCESSING, S.RESTARTING) or _ending(status):
+    if status.state not in (S.PROCESSING, S.RESTARTING) or ending(status):
         return _unchanged(status)
     if gang.deadline is not None and status.started is not None and now >= status.started + gang.deadline:
         late = Failure(Code.DEADLINE, f"ran longer than its deadline of {gang.deadline:g} s")
@@ -530,7 +535,7 @@ def next_wake(status: JobStatus, gang: Gang) -> float | None:
     """When the job wants `Woke` next, whatever the time is now; None while it waits for events alone."""
     if status.state is S.QUEUED and gang.max_wait is not None and status.queued is not None:
         return status.queued + gang.max_wait
-    if status.state not in (S.PROCESSING, S.RESTARTING) or _ending(status):
+    if status.state not in (S.PROCESSING, S.RESTARTING) or ending(status):
         return None
     times = [task.due for task in status.tasks if task.due is not None]
     if gang.deadline is not None and status.started is not None:
@@ -538,7 +543,7 @@ def next_wake(status: JobStatus, gang: Gang) -> float | None:
     return min(times, default=None)
 
 
-def _ending(status: JobStatus) -> bool:
+def ending(status: JobStatus) -> bool:
     """The job is on its way to an end; what still runs is being stopped."""
     return status.desire is not Desire.RUN or status.succeeded or status.failure is not None
 

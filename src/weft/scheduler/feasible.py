@@ -7,6 +7,9 @@ from weft.model.job import Strategy
 from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster, NodeRoom
 
+SEARCH_STEPS = 500
+SEARCH_TASKS = 64
+
 
 def place(cluster: Cluster, gang: Gang) -> tuple[Binding, ...] | None:
     """Reserve room for the whole gang and say where; None, and nothing reserved, if it does not fit."""
@@ -18,6 +21,9 @@ def place(cluster: Cluster, gang: Gang) -> tuple[Binding, ...] | None:
         bindings = _spread(cluster, gang, rooms)
     else:
         bindings = _pack(cluster, gang, rooms)
+    if bindings is None and not gang.one_node and len({task.request for task in gang.tasks}) > 1:
+        cluster.revert(mark)
+        bindings = _search(cluster, _largest_first(gang), rooms)
     if bindings is None:
         cluster.revert(mark)
         return None
@@ -98,6 +104,32 @@ def _spread(cluster: Cluster, gang: Gang, rooms: list[NodeRoom]) -> list[Binding
         own[best.node.name] += 1
         bindings.append(cluster.reserve(task.name, best.node.name, task.request))
     return bindings
+
+
+def _search(cluster: Cluster, tasks: list[Task], rooms: list[NodeRoom]) -> list[Binding] | None:
+    """Try other ways than the greedy one, up to a bound: unlike tasks may fit in one order and not in another."""
+    steps = SEARCH_STEPS
+
+    def fit(index: int) -> list[Binding] | None:
+        nonlocal steps
+        if index == len(tasks):
+            return []
+        task = tasks[index]
+        for room in sorted(rooms, key=_fullest_first):
+            if not room.fits(task.request):
+                continue
+            steps -= 1
+            if steps < 0:
+                return None
+            mark = cluster.mark()
+            binding = cluster.reserve(task.name, room.node.name, task.request)
+            rest = fit(index + 1)
+            if rest is not None:
+                return [binding, *rest]
+            cluster.revert(mark)
+        return None
+
+    return fit(0) if len(tasks) <= SEARCH_TASKS else None
 
 
 def _fill(cluster: Cluster, tasks: list[Task], room: NodeRoom) -> list[Binding]:

@@ -218,13 +218,13 @@ class LocalBackend:
                     self._births[job.uid, task] = (pid, birth)
                     if (binding := job.status.task(task).binding) is not None:
                         self._pinning.started((job.uid, task), binding.node, binding.cpus, pid)
-                self._listener(job.uid, Launched(launch, tuple(pids.items())))
+                self._listener(job.uid, Launched(launch, tuple(pids.items()), line["time"]))
             case "undone":
                 failure = Failure(Code(line["code"]), line["message"], line["task"])
                 self._listener(job.uid, Undone(launch, failure))
             case "exited":
                 self._gone(job.uid, line["task"], launch)
-                self._listener(job.uid, Exited(line["task"], launch, _exit(line, job)))
+                self._listener(job.uid, Exited(line["task"], launch, _exit(line, job), line["time"]))
             case "lost":
                 self._supervisor_lost(job, launch)
             case "taken":
@@ -260,6 +260,15 @@ class LocalBackend:
             self._read_adopted(job.uid, launch)
             if self._poller is None:
                 self._poller = self._loop.create_task(self._follow_adopted())
+        return True
+
+    def forbid(self, job: Assignment, launch: int) -> bool:
+        journal = self.folder(job.uid).journal(launch)
+        os.makedirs(os.path.dirname(journal), exist_ok=True)  # noqa: PTH103,PTH120
+        try:
+            os.close(os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return False
         return True
 
     def _read_adopted(self, uid: str, launch: int) -> None:

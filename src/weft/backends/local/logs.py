@@ -48,7 +48,7 @@ class TaskLogReader:
         An offset that is no longer kept becomes the first one that is. With `final`, what follows the
         last line end counts as a line too: nothing more will come.
         """
-        data, offset, at_end = self._read(offset, limit)
+        data, offset, at_end = self._read(offset, max(limit, LONGEST_LINE))
         times = _Times(self.folder, self.segments())
         found = []
         position = 0
