@@ -4,6 +4,7 @@ set -eu
 missing=""
 command -v bwrap >/dev/null || missing="$missing bubblewrap"
 command -v podman >/dev/null || missing="$missing podman"
+command -v runc >/dev/null || missing="$missing runc"
 command -v git >/dev/null || missing="$missing git"
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -14,4 +15,4 @@ echo "installing for the tests:$missing"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 # shellcheck disable=SC2086
-apt-get install -qq -y --no-install-recommends $missing busybox-static crun >/dev/null
+apt-get install -qq -y --no-install-recommends $missing busybox-static runc >/dev/null

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import shutil
@@ -47,6 +48,30 @@ def test_a_second_server_on_the_same_home_is_refused_and_told_who_has_it(server:
     assert "Traceback" not in refused.stderr
     assert server.get("/healthz").status == 200
     assert server.facts()["pid"] == server.pid
+
+
+def test_a_lock_that_a_dead_server_left_with_a_child_for_a_moment_is_waited_for(new_server, tmp_path: Path):
+    """A server killed between fork and exec of its launcher: the child has its open files for an instant."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with (home / "server.lock").open("a+") as lock:
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        lock.write(str(dead.pid))
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        server = new_server("--cpu", "1", start=False)
+        server.begin()
+        until(lambda: _waits_for(server.pid, home / "server.lock"), "the server to try the lock")
+        assert server.running()
+    server.ready()
+    assert server.facts()["pid"] == server.pid
+
+
+def _waits_for(pid: int, file: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return any(os.readlink(fd) == str(file) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 def test_everything_in_a_home_is_for_its_owner_alone(server: Server):

@@ -6,8 +6,11 @@ import fcntl
 import json
 import os
 import secrets
+import time
 from pathlib import Path
 from typing import Any, TextIO
+
+DEAD_OWNER_PATIENCE = 5.0
 
 
 class HomeError(Exception):
@@ -37,14 +40,7 @@ class Home:
                 f"cannot use {self.path}: {problem.strerror or problem}; check its owner and permissions, "
                 "or set WEFT_HOME to another folder"
             ) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            pid = lock.read().strip() or "unknown"
-            raise HomeError(
-                f"another server (pid {pid}) uses {self.path}; stop it with `weft down`, or set WEFT_HOME to another folder"
-            ) from None
+        self._take(lock)
         try:
             lock.truncate(0)
             lock.write(str(os.getpid()))
@@ -54,6 +50,24 @@ class Home:
                 f"cannot write in {self.path}: {problem.strerror}; free some space and start again"
             ) from None
         self._lock = lock
+
+    def _take(self, lock: TextIO) -> None:
+        """A dead owner is waited for: a process it was just starting keeps its lock until it has begun."""
+        deadline = time.monotonic() + DEAD_OWNER_PATIENCE
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                pid = lock.read().strip()
+                if (pid and Path(f"/proc/{pid}").exists()) or time.monotonic() > deadline:
+                    raise HomeError(
+                        f"another server (pid {pid or 'unknown'}) uses {self.path}; stop it with `weft down`, "
+                        "or set WEFT_HOME to another folder"
+                    ) from None
+                time.sleep(0.02)
+            else:
+                return
 
     def token(self) -> str:
         """The server's token, made once, readable by its owner alone."""
