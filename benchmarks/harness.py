@@ -44,10 +44,7 @@ WAYS = ["PENDING", "QUEUED", "DEPLOYING", "PROCESSING", "STORING", "COMPLETED"]
 def folder_on_disk() -> Iterator[Path]:
     """A fresh folder on a real disk: commits to memory would flatter the server.
 
-    For minutes after thousands of folders were removed, ext4 makes new ones near them many times more
-    slowly: it passes over every recently freed inode. So that a round does not pay for what an earlier
-    one (or a test run) tidied up, what is made in this folder begins in a part of the disk of its own,
-    and it is removed only when the script ends.
+    It is removed only when the script ends, so that no round pays for tidying up after another.
     """
     for parent in (os.environ.get("WEFT_BENCH_DIR"), "/var/tmp", str(BENCHMARKS)):
         if parent and os.access(parent, os.W_OK) and filesystem_of(parent) not in ("tmpfs", "ramfs"):
@@ -56,10 +53,6 @@ def folder_on_disk() -> Iterator[Path]:
         raise SystemExit("no folder on a disk: set WEFT_BENCH_DIR to one")
     path = Path(tempfile.mkdtemp(prefix="weft-bench-", dir=parent))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
-    if shutil.which("chattr"):
-        subprocess.run(
-            ["chattr", "+T", str(path)], stderr=subprocess.DEVNULL, check=False
-        )  # ext4 alone has it
     yield path
 
 

@@ -21,14 +21,25 @@ WIDTH = 96
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="weft-pictures-") as folder:
-        environment = {**os.environ, "WEFT_HOME": f"{folder}/home", "TERM": "xterm-256color", "COLUMNS": str(WIDTH)}
+        environment = {
+            **os.environ,
+            "WEFT_HOME": f"{folder}/home",
+            "TERM": "xterm-256color",
+            "COLUMNS": str(WIDTH),
+        }
         subprocess.run([WEFT, "up"], env=environment, cwd=ROOT, check=True, capture_output=True)
         try:
             run = in_terminal(environment, "run", "examples/digits/job.yaml")
             lines = run.splitlines()
             shown = [*lines[:12], "\x1b[2m      ⋮\x1b[0m", *lines[-7:]]
             plot = in_terminal(environment, "metrics", "digits", "--plot", "--name", "loss")
-            draw("run", [("weft run examples/digits/job.yaml", "\n".join(shown)), ("weft metrics digits --plot", plot)])
+            draw(
+                "run",
+                [
+                    ("weft run examples/digits/job.yaml", "\n".join(shown)),
+                    ("weft metrics digits --plot", plot),
+                ],
+            )
             draw("show", [("weft show digits", in_terminal(environment, "show", "digits"))])
         finally:
             subprocess.run([WEFT, "down", "--halt"], env=environment, check=True, capture_output=True)
@@ -37,7 +48,9 @@ def main() -> None:
 def in_terminal(environment: dict[str, str], *arguments: str) -> str:
     """What a command prints to a person."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([WEFT, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=ROOT)
+    process = subprocess.Popen(
+        [WEFT, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=ROOT
+    )
     os.close(theirs)
     output = b""
     while True:

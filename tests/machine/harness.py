@@ -366,15 +366,15 @@ class Server:
     def supervisors(self) -> list[int]:
         """Supervisors that have a task; the launcher and idle ones have none."""
         parents = {parent_of(pid) for pid in self.task_processes()}
-        return [pid for pid, line in self.others().items() if "supervisor.py" in line and pid in parents]
+        return [pid for pid, line in self.others().items() if "launcher.py" in line and pid in parents]
 
     def launcher(self) -> int:
         return next(
-            p for p, line in self.others().items() if "supervisor.py" in line and parent_of(p) == self.pid
+            p for p, line in self.others().items() if "launcher.py" in line and parent_of(p) == self.pid
         )
 
     def task_processes(self) -> list[int]:
-        return [pid for pid, line in self.others().items() if "supervisor.py" not in line]
+        return [pid for pid, line in self.others().items() if "launcher.py" not in line]
 
     def cgroups(self) -> list[Path]:
         label = "weft-" + hashlib.sha256(str(self.home).encode()).hexdigest()[:12]

@@ -125,7 +125,7 @@ def test_jobs_run_on_after_the_launcher_was_killed(server: Server):
 
 def test_idle_supervisors_that_were_killed_are_not_used(server: Server):
     for pid, line in server.others().items():
-        if "supervisor.py" in line and pid != server.launcher():
+        if "launcher.py" in line and pid != server.launcher():
             os.kill(pid, signal.SIGKILL)
     names = [server.submit(sh("true", name=f"after-{i}")) for i in range(6)]
     assert {server.wait_for(name)["status"]["state"] for name in names} == {"COMPLETED"}

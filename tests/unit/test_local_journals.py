@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from weft.backends.local import supervisors
 from weft.backends.local.supervisors import Adopted, processes_of
-from weft.runtime.supervisor import boot_id, start_time
+from weft.runtime.identity import boot_id, start_time
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.backends.local.logs import LONGEST_LINE, Line, TaskLogReader
-from weft.runtime.supervisor import TaskLog
+from weft.runtime.tasklog import TaskLog
 
 TEXT = st.lists(
     st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"\xc3\xa9", b"\xff", b"loss=1 "]), max_size=60

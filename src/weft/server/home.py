@@ -6,11 +6,15 @@ import fcntl
 import json
 import os
 import secrets
+import struct
 import time
 from pathlib import Path
 from typing import Any, TextIO
 
 DEAD_OWNER_PATIENCE = 5.0
+
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS = 0x80086601, 0x40086602
+EXT4_TOPDIR = 0x20000
 
 
 class HomeError(Exception):
@@ -34,6 +38,7 @@ class Home:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             for name in ("jobs", "packages", "secrets"):
                 (self.path / name).mkdir(exist_ok=True, mode=0o700)
+            _spread(self.path / "jobs")
             lock = (self.path / "server.lock").open("a+")
         except OSError as problem:
             raise HomeError(
@@ -98,3 +103,20 @@ class Home:
             return int(address.rpartition(":")[2])
         except (OSError, ValueError, KeyError, TypeError):
             return 0
+
+
+def _spread(folder: Path) -> None:
+    """Ask ext4 to begin each folder below this one in a part of the disk of its own (`chattr +T`).
+
+    For minutes after many jobs were deleted, ext4 passes over every inode freed near by before it makes a
+    new one, and jobs start at half the rate. Other file systems have no such flag and no such trouble.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        flags = struct.unpack("l", fcntl.ioctl(fd, FS_IOC_GETFLAGS, struct.pack("l", 0)))[0]
+        if not flags & EXT4_TOPDIR:
+            fcntl.ioctl(fd, FS_IOC_SETFLAGS, struct.pack("l", flags | EXT4_TOPDIR))
+    except OSError:
+        return
+    finally:
+        os.close(fd)

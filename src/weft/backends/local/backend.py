@@ -25,7 +25,7 @@ from weft.model.lifecycle import Exited, Launched, Undone
 from weft.model.node import Node
 from weft.model.quantities import show_bytes
 from weft.model.status import Exit, TaskState
-from weft.runtime.supervisor import start_time
+from weft.runtime.identity import start_time
 
 LOG_SEGMENT = 8 << 20
 LOG_SEGMENTS_KEPT = 8

@@ -17,7 +17,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from weft.runtime import supervisor
+from weft.runtime import launcher
+from weft.runtime.identity import boot_id, start_time
 
 SPARE = 4
 KEEP_IDLE = 16
@@ -114,7 +115,7 @@ class Pool:
         with theirs:
             os.set_inheritable(theirs.fileno(), True)
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor.__file__, str(theirs.fileno())],
+                [sys.executable, "-I", "-S", launcher.__file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -206,13 +207,13 @@ class Adopted:
             self.pidfd = -1
 
     def _watch(self, claimed: dict[str, Any]) -> None:
-        if claimed["boot"] != supervisor.boot_id():
+        if claimed["boot"] != boot_id():
             return
         try:
             pidfd = os.pidfd_open(claimed["pid"])
         except OSError:
             return
-        if supervisor.start_time(claimed["pid"]) == claimed["birth"]:
+        if start_time(claimed["pid"]) == claimed["birth"]:
             self.pidfd = pidfd
         else:
             os.close(pidfd)

@@ -1,0 +1,73 @@
+"""A task's log on disk, as its supervisor writes it (`backends/local/logs.py` reads it)."""
+
+from __future__ import annotations
+
+import os
+
+INDEX_INTERVAL = 0.02
+
+
+class TaskLog:
+    """A task's output in segments named by their first offset; the oldest go when there are too many.
+
+    Beside each segment an index notes (offset, time) pairs, so that the logs of several tasks can be
+    merged by time long after they were written. Offsets count from the task's first byte for ever.
+    """
+
+    def __init__(self, folder: str, segment: int, keep: int):
+        self.folder = folder
+        self.segment = segment
+        self.keep = keep
+        self.dropped = 0
+        self._starts = sorted(
+            int(n[4:]) for n in os.listdir(folder) if n.startswith("log.") and n[4:].isdigit()
+        )
+        self._fd = -1
+        self._index = -1
+        self._indexed = 0.0
+        self._start = self.offset = 0
+        if self._starts:
+            self._open(self._starts[-1])
+
+    def _open(self, start: int) -> None:
+        path = f"{self.folder}/log.{start:015d}"
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        index = os.open(f"{path}.index", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.close()
+        self._fd, self._index, self._start = fd, index, start
+        self.offset = start + os.fstat(fd).st_size
+        if start not in self._starts:
+            self._starts.append(start)
+        while len(self._starts) > self.keep:
+            old = self._starts.pop(0)
+            for name in (f"log.{old:015d}", f"log.{old:015d}.index"):
+                unlink(f"{self.folder}/{name}")
+
+    def write(self, data: bytes, now: float) -> None:
+        """Append; what a full disk refuses is dropped and counted, the task never suffers for it."""
+        view = memoryview(data)
+        try:
+            if self._fd < 0 or self.offset - self._start >= self.segment:
+                self._open(self.offset)
+            if now - self._indexed >= INDEX_INTERVAL:
+                os.write(self._index, b"%d %.3f\n" % (self.offset, now))
+                self._indexed = now
+            while view:
+                written = os.write(self._fd, view)
+                self.offset += written
+                view = view[written:]
+        except OSError:
+            self.dropped += len(view)
+
+    def close(self) -> None:
+        for fd in (self._fd, self._index):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._index = -1
+
+
+def unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
