@@ -181,3 +181,14 @@ def test_a_full_disk_costs_lines_and_never_the_task(tmp_path: Path, monkeypatch:
     assert log.dropped == 5
     lines, _ = TaskLogReader(str(tmp_path), "w").lines(0, 1000)
     assert [line.text for line in lines] == ["kept", "kept again"]
+
+
+def test_a_page_smaller_than_a_line_still_gets_that_line(tmp_path: Path) -> None:
+    log = TaskLog(str(tmp_path), 1 << 20, 8)
+    log.write(b"x" * 500 + b"\n" + b"y" * 500 + b"\n", 1.0)
+    reader = TaskLogReader(str(tmp_path), "worker-0")
+    seen, offset = [], 0
+    while (page := reader.lines(offset, 10))[0]:
+        seen += [line.text for line in page[0]]
+        offset = page[1]
+    assert seen == ["x" * 500, "y" * 500]

@@ -48,7 +48,9 @@ class TaskLogReader:
         An offset that is no longer kept becomes the first one that is. With `final`, what follows the
         last line end counts as a line too: nothing more will come.
         """
-        data, offset, at_end = self._read(offset, max(limit, LONGEST_LINE))
+        data, offset, at_end = self._read(offset, limit)
+        if not at_end and b"\n" not in data and b"\r" not in data[:-1]:  # a line longer than was asked for
+            data, offset, at_end = self._read(offset, max(limit, LONGEST_LINE))
         times = _Times(self.folder, self.segments())
         found = []
         position = 0
