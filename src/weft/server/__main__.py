@@ -90,6 +90,7 @@ async def _serve(home: Home, shape: Shape, listener: socket.socket) -> None:
         ws="none",
         server_header=False,
         date_header=False,
+        timeout_keep_alive=75,
         timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
