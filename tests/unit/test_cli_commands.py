@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 import weft
+from support.fake_server import Asked, FakeServer, Reply, fake_server
 from weft.cli.app import dispatch
-
-from .test_client_fake import Asked, FakeServer, Reply, fake_server
 
 SOURCE = str(Path(weft.__file__).parent.parent)
 Captured = pytest.CaptureFixture[str]

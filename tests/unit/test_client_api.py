@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
+from support.fake_server import Asked, FakeServer, Reply, fake_server
 from weft.client import api
 from weft.client.api import Client
 from weft.client.errors import BadDocument, JobFailed, WeftError
 from weft.client.job import Job
-
-from .test_client_fake import Asked, FakeServer, Reply, fake_server
 
 
 @pytest.fixture

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from support.fake_server import FakeServer, Reply, fake_server
 from weft.client.errors import ApiError, NoServer, Unreachable
 from weft.client.home import Endpoint, find_endpoint, home_folder, running_server
 from weft.client.transport import Transport, segment
-
-from .test_client_fake import FakeServer, Reply, fake_server
 
 
 @pytest.fixture
