@@ -175,7 +175,7 @@ class TestGit:
     ) -> None:
         url, _ = repository
         message = refused(Code(git=url, commit="deadbeef"), packages, folder)
-        assert message.startswith(f"{url} has no commit deadbeef: ")
+        assert message == f"{url} has no commit deadbeef"
 
     def test_a_repository_that_does_not_exist(
         self, packages: Path, folder: JobFolder, tmp_path: Path

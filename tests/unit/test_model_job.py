@@ -69,7 +69,7 @@ class TestRefusals:
             ({"priority": 1.5}, "spec.priority: write a whole number"),
             ({"isolation": "docker"}, "spec.isolation: must be 'process' or 'sandbox' (got \"docker\")"),
             ({"restart": {"policy": "sometimes"}}, "spec.restart.policy: must be 'never', 'on-failure'"),
-            ({"env": {"WEFT_X": "1"}}, "env WEFT_X: names that begin with WEFT_ are set by Weft"),
+            ({"env": {"WEFT_X": "1"}}, "env: WEFT_X is set by Weft"),
             ({"env": {"A": True}}, 'spec.env.A: write text: "true" or "1" (got true)'),
             ({"env": {"1A": "x"}}, "spec.env.1A: must match"),
             (
@@ -91,7 +91,7 @@ class TestRefusals:
             ({"roles": {"a": {"service": True}}}, "every role is a service, so the job could never finish"),
             (
                 {"roles": {"a": {"replicas": 6000}, "b": {"replicas": 6000}}},
-                "12000 tasks in all roles, at most 10000",
+                "12000 tasks in all, at most 10000",
             ),
             ({"image": "x", "isolation": "sandbox"}, "choose one of `image` and `isolation: sandbox`"),
             ({"code": {}}, "give exactly one of path, package or git (found none)"),
@@ -302,3 +302,44 @@ class TestStatus:
         document = json.loads(JobStatus(State.QUEUED, (), log_tail=("x",)).dump())
         assert document["logTail"] == ["x"]
         assert "failure" not in document
+
+
+def test_rules_for_the_whole_job_are_told_at_once_each_with_its_field() -> None:
+    document = {
+        "spec": {
+            "command": ["x"],
+            "env": {"WEFT_A": "1"},
+            "secrets": [{"name": "s", "key": "k", "env": "WEFT_JOB_UID"}],
+            "isolation": "sandbox",
+            "image": "busybox",
+            "roles": {"a": {"service": True, "env": {"WEFT_B": "1"}}},
+        }
+    }
+    with pytest.raises(Invalid) as refused:
+        parse(TrainingJob, document, "the job")
+    text = str(refused.value)
+    for part in (
+        "env: WEFT_A",
+        "secrets: WEFT_JOB_UID",
+        "roles.a.env: WEFT_B",
+        "isolation: choose one",
+        "roles: every role",
+    ):
+        assert part in text
+
+
+def test_a_password_in_a_git_url_is_refused() -> None:
+    with pytest.raises(Invalid, match="keep passwords out of the URL"):
+        parse(
+            TrainingJob, {"spec": {"code": {"git": "https://me:pw@host/x", "commit": "1234567"}}}, "the job"
+        )
+
+
+def test_an_unknown_type_does_not_hide_other_problems() -> None:
+    document = {"spec": {"type": "comand", "command": ["x"], "roles": {"w": {"resources": {"size": "huge"}}}}}
+    with pytest.raises(Invalid) as refused:
+        complete(parse(TrainingJob, document, "the job"), "the job")
+    assert [problem.field for problem in refused.value.problems] == [
+        "spec.type",
+        "spec.roles.w.resources.size",
+    ]

@@ -59,8 +59,10 @@ def _place(value: float, low: float, high: float, room: int) -> int:
     """Where a value falls in a row of dots; a flat curve runs through the middle."""
     if high == low:
         return room // 2
-    # Halved, so that the span of two huge values does not overflow.
-    share = (value / 2 - low / 2) / (high / 2 - low / 2)
+    span = high / 2 - low / 2  # halved, so that the span of two huge values does not overflow
+    if span == 0:  # two neighbours among the smallest numbers there are
+        return room // 2
+    share = (value / 2 - low / 2) / span
     return round(share * (room - 1)) if math.isfinite(share) else room // 2
 
 

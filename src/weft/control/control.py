@@ -21,7 +21,7 @@ from weft.control.metrics import MetricsIntake
 from weft.jobtypes.complete import complete
 from weft.model.job import TrainingJob
 from weft.model.lifecycle import Admitted, Asked, Event, Placed, Refused, advance
-from weft.model.status import Desire, State
+from weft.model.status import Binding, Desire, State
 from weft.scheduler.cluster import Cluster
 from weft.scheduler.explain import Explanation, describe, explain
 from weft.scheduler.pending import Pending, Waiting
@@ -283,8 +283,16 @@ class Control:
         for task in job.status.tasks:
             if task.binding is not None:
                 request = job.gang.task(task.name).request
-                self.cluster.take(task.binding, request)
-                job.taken.append((task.binding, request))
+                binding = self._as_carved_now(task.binding)
+                self.cluster.take(binding, request)
+                job.taken.append((binding, request))
+
+    def _as_carved_now(self, binding: Binding) -> Binding:
+        """Where a task that runs on counts, if its node is gone because the machine was carved anew."""
+        if binding.node in self.cluster.rooms:
+            return binding
+        roomiest = max(self.cluster.rooms.values(), key=lambda room: room.cpu)
+        return Binding(binding.task, roomiest.node.name)
 
     def wake_scheduler(self) -> None:
         """One cycle soon, however many ask for it."""
@@ -331,7 +339,8 @@ class Control:
                 if row.uid in self.jobs:
                     continue  # resumed this very moment
                 log.info("job %s: its ttlAfterFinished is over; deleting it", row.name)
-                await asyncio.shield(self.delete(row.uid, row.name, "ttl"))
+                with contextlib.suppress(NotFound):
+                    await self.remove(row.name, "ttl")
             upcoming = self.store.next_expiry()
             delay = EXPIRY_CHECK if upcoming is None else upcoming - self.clock()
             self._expiry.clear()

@@ -20,6 +20,7 @@ from weft.control.live import LiveJob, status_row
 from weft.control.metrics import MetricsIntake
 from weft.model.failures import Code, Failure, Permanent, Temporary
 from weft.model.lifecycle import (
+    Asked,
     Dequeue,
     Enqueue,
     Event,
@@ -81,15 +82,26 @@ class Guardian:
         self._log_tail = log_tail
         self._loop = asyncio.get_running_loop()
         self._work: set[asyncio.Future[Any]] = set()
+        self._closing = False
 
     # ── one event ──
 
     def handle(self, job: LiveJob, event: Event, actor: str = "weft") -> asyncio.Future[None] | None:
         """Take the job one step. The future, if any, is done when the step is on disk."""
-        if isinstance(event, Exited):
-            self._metrics.drain(job, event.task)
+        if isinstance(event, Exited) and not self._metrics.drain(job, event.task):
+            self._spawn(self._drain_then(job, event, actor))
+            return None
+        return self._step(job, event, actor)
+
+    async def _drain_then(self, job: LiveJob, event: Exited, actor: str) -> None:
+        await self._metrics.drain_much(job, event.task)
+        self._step(job, event, actor)
+
+    def _step(self, job: LiveJob, event: Event, actor: str) -> asyncio.Future[None] | None:
         now = self._clock()
         outcome = advance(job.status, event, job.gang, now)
+        if isinstance(event, Asked) and job.fetching is not None:
+            job.fetching.cancel()  # what it would bring is no longer wanted
         if outcome.status is job.status and not outcome.instructions:
             return None
         written = None
@@ -152,7 +164,7 @@ class Guardian:
                 else:
                     written.add_done_callback(partial(self._provision_once_written, job))
             case Fetch():
-                self._spawn(self._fetch(job))
+                job.fetching = self._spawn(self._fetch(job))
             case Launch(launch, tasks):
                 self._backend.launch(job, launch, tasks)
             case Stop(tasks, grace):
@@ -182,10 +194,20 @@ class Guardian:
             self.handle(job, Provisioned())
 
     async def _fetch(self, job: LiveJob) -> None:
-        launch = job.status.launch
+        try:
+            await self._fetch_code(job, job.status.launch)
+        finally:
+            job.fetching = None
+
+    async def _fetch_code(self, job: LiveJob, launch: int) -> None:
         for attempt in range(1, FETCH_TRIES + 1):
             try:
                 await self._backend.fetch(job)
+            except asyncio.CancelledError:
+                if self._closing:
+                    raise
+                self.handle(job, Undone(launch, Failure(Code.BAD_CODE, "fetching the code was stopped")))
+                return
             except Permanent as problem:
                 self.handle(job, Undone(launch, problem.failure))
                 return
@@ -236,12 +258,14 @@ class Guardian:
         self._backend.retire(job)
         self._retired(job, written)
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
+        return task
 
     async def close(self) -> None:
+        self._closing = True
         for task in list(self._work):
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)

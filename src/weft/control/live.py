@@ -24,6 +24,8 @@ class LiveJob(Assignment):
     taken: list[tuple[Binding, Request]] = field(default_factory=list)
     """The room it holds in the cluster."""
     timer: asyncio.TimerHandle | None = None
+    fetching: asyncio.Task[Any] | None = None
+    """The fetch of its code, while that lasts."""
     metric_offsets: dict[str, int] = field(default_factory=dict)
     written: tuple[bytes, bytes] = (b"", b"")
     """Metadata and spec as JSON: they never change, so they are written out once."""

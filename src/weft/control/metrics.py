@@ -15,11 +15,13 @@ from typing import Any
 
 from weft.control.live import LiveJob
 from weft.model.status import TaskState
+from weft.runtime.regularfile import open_to_read
 from weft.store.changes import Measured, Point
 from weft.store.store import Store
 
 INTERVAL = 0.3
-CHUNK = 1 << 19
+CHUNK = 1 << 16
+LITTLE = 1 << 18
 LONGEST_NAME = 253
 MOST_VALUES = 1000
 
@@ -39,10 +41,14 @@ class MetricsIntake:
                         self._read(job, task.name)
                         await asyncio.sleep(0)
 
-    def drain(self, job: LiveJob, task: str) -> None:
-        """Read all that is left of a task that has ended."""
+    def drain(self, job: LiveJob, task: str) -> bool:
+        """Read what is left of a task that has ended, if it is little; False if it is much."""
+        return any(not self._read(job, task) for _ in range(LITTLE // CHUNK))
+
+    async def drain_much(self, job: LiveJob, task: str) -> None:
+        """Read all that is left, a piece at a time, each on disk before the next."""
         while self._read(job, task):
-            pass
+            await asyncio.shield(self._store.write(()))
 
     def _read(self, job: LiveJob, task: str) -> bool:
         """Take in the next piece; False when there is nothing more for now."""
@@ -51,7 +57,7 @@ class MetricsIntake:
         try:
             if os.stat(path).st_size <= offset:  # noqa: PTH116
                 return False
-            with open(path, "rb") as file:  # noqa: PTH123
+            with open_to_read(path) as file:
                 file.seek(offset)
                 data = file.read(CHUNK)
         except OSError:

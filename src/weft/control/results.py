@@ -27,6 +27,8 @@ def is_empty(folder: str) -> bool:
 def listing(folder: str, include: Iterable[str] = ("**",)) -> list[ResultFile]:
     """Regular files only, by path: a link may lead out of the folder and is no result."""
     patterns = [_pattern(glob) for glob in include]
+    if os.path.islink(folder):  # noqa: PTH114
+        return []
     found = []
     for base, folders, files in os.walk(folder):
         folders.sort()
@@ -34,7 +36,10 @@ def listing(folder: str, include: Iterable[str] = ("**",)) -> list[ResultFile]:
             path = os.path.join(base, name)  # noqa: PTH118
             relative = os.path.relpath(path, folder)
             if any(pattern.fullmatch(relative) for pattern in patterns):
-                entry = os.lstat(path)
+                try:
+                    entry = os.lstat(path)
+                except FileNotFoundError:
+                    continue  # renamed or removed this moment, as checkpoints are
                 if (entry.st_mode & 0o170000) == 0o100000:
                     found.append(ResultFile(relative, entry.st_size, entry.st_mtime))
     return found

@@ -14,12 +14,12 @@ def complete(job: TrainingJob, what: str) -> TrainingJob:
     """The job with its type's defaults, sizes and roles filled in; `Invalid` with every problem otherwise."""
     spec = job.spec
     types = catalogue()
+    problems: list[Problem] = []
     if spec.type not in types:
         near = get_close_matches(spec.type, types, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the types are {', '.join(types)}"
-        raise Invalid(what, [Problem("spec.type", f"no such job type; {hint}", f'"{spec.type}"')])
-    job_type = types[spec.type]
-    problems: list[Problem] = []
+        problems.append(Problem("spec.type", f"no such job type; {hint}", f'"{spec.type}"'))
+    job_type = types.get(spec.type, types["command"])
     roles = {}
     for name, role in _roles(spec, job_type).items():
         field = f"spec.roles.{name}"

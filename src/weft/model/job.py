@@ -7,6 +7,7 @@ documents and (later) the Kubernetes CRD all come from here.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -41,9 +42,6 @@ EnvValue = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"^[^\x00]*$"}, {"type": "number"}]}),
 ]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-RelativePath = Annotated[
-    str, StringConstraints(pattern=r"^(?!/)(?!.*(^|/)\.\.(/|$))[^\x00]+$", max_length=4096)
-]
 
 
 def _relative(value: Any) -> Any:
@@ -81,6 +79,10 @@ class Code(Strict):
         given = [n for n in ("path", "package", "git") if getattr(self, n) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of path, package or git (found {', '.join(given) or 'none'})")
+        if self.git and re.match(r"[a-z]+://[^/@]*:[^/@]*@", self.git):
+            raise ValueError(
+                "git: keep passwords out of the URL, which everyone can read; use ssh or git's credential helper"
+            )
         if self.git and not self.commit:
             raise ValueError("git needs `commit`: the hash of the version to run")
         if self.commit and not self.git:
@@ -284,22 +286,33 @@ class TrainingJobSpec(Strict):
 
     @model_validator(mode="after")
     def _gang(self) -> TrainingJobSpec:
+        found = []
         total = sum(role.replicas for role in self.roles.values())
         if total > MAX_TASKS:
-            raise ValueError(f"{total} tasks in all roles, at most {MAX_TASKS}")
-        for where in (self.env, *(role.env for role in self.roles.values())):
-            for name in where:
-                if RESERVED_ENV.match(name):
-                    raise ValueError(f"env {name}: names that begin with WEFT_ are set by Weft")
+            found.append(f"roles: {total} tasks in all, at most {MAX_TASKS}")
+        for place, names in self._variables():
+            found += [
+                f"{place}: {name} is set by Weft, as all that begin with WEFT_"
+                for name in names
+                if RESERVED_ENV.match(name)
+            ]
         if self.isolation == "sandbox" and (self.image or any(r.image for r in self.roles.values())):
-            raise ValueError(
-                "choose one of `image` and `isolation: sandbox`: a container is isolated already"
+            found.append(
+                "isolation: choose one of `image` and `isolation: sandbox`: a container is isolated already"
             )
         if self.roles and all(role.service for role in self.roles.values()):
-            raise ValueError(
-                "every role is a service, so the job could never finish; leave `service` out of one"
+            found.append(
+                "roles: every role is a service, so the job could never finish; leave `service` out of one"
             )
+        if found:
+            raise ValueError("; ".join(found))
         return self
+
+    def _variables(self) -> Iterator[tuple[str, Iterable[str]]]:
+        yield "env", self.env
+        yield "secrets", [secret.env for secret in self.secrets]
+        for name, role in self.roles.items():
+            yield f"roles.{name}.env", role.env
 
 
 class TrainingJob(Strict):

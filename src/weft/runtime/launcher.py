@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -21,6 +22,8 @@ from weft.runtime.supervisor import Supervisor
 def launcher(control: socket.socket) -> None:
     """Fork a supervisor for every socket that arrives; end with the server that asked."""
     gc.freeze()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two for each task of a gang
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps supervisors that end
     while True:
         data, fds, _flags, _address = socket.recv_fds(control, 1, 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from weft.runtime.regularfile import open_to_append
+
 INDEX_INTERVAL = 0.02
 
 
@@ -31,8 +33,12 @@ class TaskLog:
 
     def _open(self, start: int) -> None:
         path = f"{self.folder}/log.{start:015d}"
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        index = os.open(f"{path}.index", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_to_append(path)
+        try:
+            index = open_to_append(f"{path}.index")
+        except OSError:
+            os.close(fd)
+            raise
         self.close()
         self._fd, self._index, self._start = fd, index, start
         self.offset = start + os.fstat(fd).st_size
@@ -56,7 +62,7 @@ class TaskLog:
                 written = os.write(self._fd, view)
                 self.offset += written
                 view = view[written:]
-        except OSError:
+        except OSError:  # no room, or the task put something else in its log's place
             self.dropped += len(view)
 
     def close(self) -> None:

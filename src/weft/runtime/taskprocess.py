@@ -117,7 +117,12 @@ class TaskProcess:
         joins = (spec.get("cgroups") or {}).get("joins", ())
         if joins:
             argv = ["/bin/sh", "-c", JOIN_CGROUPS, "weft", str(len(joins)), *joins, *argv]
-        self.pipe, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self.pipe, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as problem:
+            raise CannotStart(
+                "CANNOT_START", f"{self.name}: {problem.strerror} (ulimit -n)", self.name
+            ) from None
         os.set_blocking(write_end, True)
         if spec["cpus"]:
             everything = os.sched_getaffinity(0)
@@ -144,7 +149,12 @@ class TaskProcess:
             os.chdir("/")
             if spec["cpus"]:
                 os.sched_setaffinity(0, everything)
-        self.pidfd = os.pidfd_open(self.pid)
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError as problem:
+            raise CannotStart(
+                "CANNOT_START", f"{self.name}: {problem.strerror} (ulimit -n)", self.name
+            ) from None
 
     def pump(self, now: float) -> bool:
         """Move what the task has printed into its log. False at the end of the output."""

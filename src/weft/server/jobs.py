@@ -416,7 +416,8 @@ class JobOperations:
         job = self._find(request)
         folder = self._control.backend.result_folder(job.uid)
         found = await asyncio.to_thread(results.listing, folder, job.spec.results.include)
-        return _json(to_json({"items": found, "bytes": sum(item.size for item in found)}))
+        items = [{"path": _printable(f.path), "size": f.size, "modified": f.modified} for f in found]
+        return _json(to_json({"items": items, "bytes": sum(item.size for item in found)}))
 
     async def job_results_tar(self, request: Request, query: Query) -> Response:
         job = self._find(request)
@@ -451,6 +452,11 @@ async def _read_job(request: Request) -> TrainingJob:
     return parse(TrainingJob, document, f"job {name}" if isinstance(name, str) else "the job")
 
 
+def _printable(path: str) -> str:
+    """A file's name may be no UTF-8; what cannot be shown becomes a question mark."""
+    return path.encode(errors="replace").decode()
+
+
 def _summary(row: Any) -> dict[str, Any]:
     return {c.name: value for c in SUMMARY if (value := getattr(row, c.name)) is not None}
 
@@ -463,7 +469,7 @@ def _cursor(text: str) -> tuple[float, str]:
     try:
         created, uid = json.loads(base64.urlsafe_b64decode(text.encode()))
         return float(created), str(uid)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         problem = Problem("query.before", "is not the `next` of an earlier page")
         raise ApiProblem(422, "Not valid", str(problem), problems=[problem]) from None
 

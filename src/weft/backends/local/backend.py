@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,11 @@ class LocalBackend:
 
     async def fetch(self, job: Assignment) -> None:
         assert job.spec.code is not None
-        await asyncio.to_thread(code.bring, job.spec.code, self.packages, self.folder(job.uid))
+        stop = threading.Event()
+        try:
+            await asyncio.to_thread(code.bring, job.spec.code, self.packages, self.folder(job.uid), stop)
+        finally:
+            stop.set()
 
     def launch(self, job: Assignment, launch: int, tasks: tuple[str, ...]) -> None:
         try:

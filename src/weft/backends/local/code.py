@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
+import threading
+import time
 from pathlib import Path
 
 from weft.backends.local.folders import JobFolder
@@ -17,8 +20,11 @@ GIT_TIMEOUT = 600
 DONE = ".weft-code"
 
 
-def bring(code: Code, packages: Path, folder: JobFolder) -> None:
-    """Idempotent: the code folder is replaced in one rename, or left as it is when it is complete."""
+def bring(code: Code, packages: Path, folder: JobFolder, stop: threading.Event | None = None) -> None:
+    """Idempotent: the code folder is replaced in one rename, or left as it is when it is complete.
+
+    Setting `stop` ends a fetch that nobody waits for any more.
+    """
     target = Path(folder.code)
     mark = Path(folder.root) / DONE
     wanted = code.package or f"{code.git}@{code.commit}"
@@ -33,7 +39,7 @@ def bring(code: Code, packages: Path, folder: JobFolder) -> None:
         else:
             assert code.git is not None
             assert code.commit is not None
-            checkout(code.git, code.commit, fresh)
+            checkout(code.git, code.commit, fresh, stop or threading.Event())
         if code.subdir is not None and not (fresh / code.subdir).is_dir():
             raise Permanent(
                 FailureCode.BAD_CODE, f"the code has no folder {code.subdir!r} (spec.code.subdir)"
@@ -63,20 +69,34 @@ def unpack(archive: Path, target: Path, digest: str) -> None:
         raise Permanent(FailureCode.BAD_CODE, f"package {digest} cannot be unpacked: {problem}") from None
 
 
-def checkout(url: str, commit: str, target: Path) -> None:
+def checkout(url: str, commit: str, target: Path, stop: threading.Event) -> None:
     """The files of one commit, without the repository around them."""
-    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ssh:git:file"}
+    # A GIT_DIR of whoever started the server must not make this their repository.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment = {**inherited, "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ssh:git:file"}
+    deadline = time.monotonic() + GIT_TIMEOUT
 
     def git(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["git", "-C", str(target), *arguments],
+        command = ["git", "-C", str(target), *arguments]
+        with subprocess.Popen(
+            command,
             env=environment,
-            capture_output=True,
-            text=True,
-            timeout=GIT_TIMEOUT,
-            check=False,
             stdin=subprocess.DEVNULL,
-        )
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            while True:
+                try:
+                    _, errors = process.communicate(timeout=0.2)
+                except subprocess.TimeoutExpired:
+                    if stop.is_set() or time.monotonic() > deadline:
+                        os.killpg(process.pid, signal.SIGKILL)
+                        process.communicate()
+                        raise subprocess.TimeoutExpired(command, GIT_TIMEOUT) from None
+                else:
+                    return subprocess.CompletedProcess(command, process.returncode, "", errors)
 
     try:
         git("init", "--quiet")
@@ -87,7 +107,7 @@ def checkout(url: str, commit: str, target: Path) -> None:
             raise Permanent(FailureCode.BAD_CODE, f"git cannot fetch {url}: {_last_line(fetched.stderr)}")
         out = git("checkout", "--quiet", "--detach", commit)
         if out.returncode != 0:
-            raise Permanent(FailureCode.BAD_CODE, f"{url} has no commit {commit}: {_last_line(out.stderr)}")
+            raise Permanent(FailureCode.BAD_CODE, f"{url} has no commit {commit}")
     except FileNotFoundError:
         raise Permanent(
             FailureCode.BAD_CODE, "code from git needs git, which is not installed here"
@@ -100,4 +120,6 @@ def checkout(url: str, commit: str, target: Path) -> None:
 
 
 def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no message"])[-1]
+    """What git calls fatal, or else its last words."""
+    lines = text.strip().splitlines() or ["no message"]
+    return next((line for line in lines if line.startswith("fatal:")), lines[-1])

@@ -162,6 +162,11 @@ def engine() -> str | None:
     return docker if docker is not None and Path("/var/run/docker.sock").exists() else None
 
 
+def _writable(spec: dict[str, Any], folder: JobFolder) -> list[str]:
+    """What an isolated task may change of its job's folder; not the journals of its launches."""
+    return [folder.code, folder.results, folder.checkpoints, folder.logs, spec["dir"]]
+
+
 def _sandbox(spec: dict[str, Any], home: str, folder: JobFolder) -> list[str]:
     """A read-only system, private /tmp and process ids; of WEFT_HOME only the job's own folder.
 
@@ -180,9 +185,10 @@ def _sandbox(spec: dict[str, Any], home: str, folder: JobFolder) -> list[str]:
     devices = [d for d in ("/dev/shm", *map(str, Path("/dev").glob("nvidia*"))) if os.path.exists(d)]  # noqa: PTH110
     binds = [flag for device in devices for flag in ("--dev-bind", device, device)]
     spec["env"]["TMPDIR"] = "/tmp"
+    writable = [flag for path in _writable(spec, folder) for flag in ("--bind", path, path)]
     return [
         bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *binds, "--proc", "/proc", "--tmpfs", "/tmp",
-        "--tmpfs", home, *visible, "--ro-bind", runtime, runtime, "--ro-bind", f"{home}/data", f"{home}/data", "--bind", folder.root, folder.root,
+        "--tmpfs", home, *visible, "--ro-bind", runtime, runtime, "--ro-bind", f"{home}/data", f"{home}/data", "--ro-bind", folder.root, folder.root, *writable,
         "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--chdir", spec["cwd"], "--",
     ]  # fmt: skip
 
@@ -204,7 +210,8 @@ def _container(
     limits = [f"--memory={request.memory}"] if request.memory else []
     argv = [
         tool, "run", "--rm", "--name", name, "--network=host", "--pull=missing", "--security-opt=no-new-privileges",
-        *limits, *variables, f"--volume={folder.root}:{folder.root}",
+        *limits, *variables, f"--volume={folder.root}:{folder.root}:ro",
+        *(f"--volume={path}:{path}" for path in _writable(spec, folder)),
         f"--volume={spec['env']['DATA_DIR']}:{spec['env']['DATA_DIR']}:ro", f"--workdir={spec['cwd']}", image, *spec["argv"],
     ]  # fmt: skip
     return Isolated(

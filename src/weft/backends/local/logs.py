@@ -7,6 +7,8 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from weft.runtime.regularfile import open_to_read
+
 LONGEST_LINE = 1 << 16
 _LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r)")
 
@@ -94,10 +96,10 @@ class TaskLogReader:
         position = offset
         while index < len(segments) and total < limit:
             try:
-                with open(f"{self.folder}/log.{segments[index]:015d}", "rb") as file:  # noqa: PTH123
+                with open_to_read(f"{self.folder}/log.{segments[index]:015d}") as file:
                     file.seek(position - segments[index])
                     piece = file.read(limit - total)
-            except FileNotFoundError:
+            except OSError:  # rotated away, or not what a log is
                 break
             pieces.append(piece)
             total += len(piece)
@@ -136,7 +138,7 @@ class _Times:
             offsets: list[int] = []
             times: list[float] = []
             try:
-                with open(f"{self._folder}/log.{segment:015d}.index", "rb") as file:  # noqa: PTH123
+                with open_to_read(f"{self._folder}/log.{segment:015d}.index") as file:
                     for line in file:
                         if line.endswith(b"\n"):
                             offset, _, time = line.partition(b" ")

@@ -12,13 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
 from weft.runtime import launcher
 from weft.runtime.identity import boot_id, start_time
+from weft.runtime.regularfile import open_to_read
 
 SPARE = 4
 KEEP_IDLE = 16
@@ -228,10 +228,10 @@ class Adopted:
     def _new_lines(self) -> list[dict[str, Any]]:
         events = []
         try:
-            with Path(self.path).open("rb") as file:
+            with open_to_read(self.path) as file:
                 file.seek(self.offset)
                 data = file.read()
-        except FileNotFoundError:
+        except OSError:
             return []
         whole, _, _ = data.rpartition(b"\n")
         if whole:
