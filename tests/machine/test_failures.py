@@ -160,13 +160,21 @@ def test_a_commit_that_does_not_exist(server: Server, tmp_path):
     assert failed(server, sh("true", name="git", code=code))["failure"]["code"] == "BAD_CODE"
 
 
-def test_a_secret_that_is_missing_and_then_there(server: Server):
+def test_a_secret_removed_while_its_job_waits_and_then_there_again(server: Server):
+    def put_secret() -> None:
+        assert server.call("PUT", "/v1/secrets/hub", {"data": {"token": "s3cret-value"}}).status == 204
+
+    put_secret()
+    server.submit(sh("sleep 600", name="first", roles={"worker": {"resources": {"cpu": 16}}}, grace="1s"))
+    server.wait_for("first", "PROCESSING")
     secrets = [{"name": "hub", "key": "token", "env": "HUB_TOKEN"}]
-    document = sh("echo ${#HUB_TOKEN}", name="private", secrets=secrets)
-    status = failed(server, document)
+    server.submit(sh("echo ${#HUB_TOKEN}", name="private", secrets=secrets))
+    assert server.call("DELETE", "/v1/secrets/hub").status == 204
+    server.ask("first", "cancel")
+    status = server.wait_for("private", "FAILED")["status"]
     assert status["failure"]["code"] == "SECRET_MISSING"
     assert "hub" in status["failure"]["message"]
-    assert server.call("PUT", "/v1/secrets/hub", {"data": {"token": "s3cret-value"}}).status == 204
+    put_secret()
     server.ask("private", "resume")
     server.wait_for("private", "COMPLETED")
     assert server.text("private") == ["12"]

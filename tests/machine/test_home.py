@@ -373,3 +373,47 @@ def test_sigint_stops_a_server_as_sigterm_does(new_server):
     os.kill(server.pid, signal.SIGINT)
     assert server.process.wait(15) == 0
     assert "Traceback" not in server.printed()
+
+
+def test_a_killed_server_comes_back_with_the_machine_carved_as_it_was(new_server):
+    server = new_server("--nodes", "2", "--gpus", "2", "--gpu-type", "v100")
+    server.kill()
+    server.arguments = ()
+    server.start()
+    nodes = server.get("/v1/nodes").json["items"]
+    assert [(n["name"], n["capacity"]["gpu"], n["capacity"]["gpuType"]) for n in nodes] == [
+        ("local-0", 1, "v100"),
+        ("local-1", 1, "v100"),
+    ]
+
+
+def test_tasks_of_nodes_that_are_gone_still_count(new_server):
+    server = new_server("--nodes", "2", "--cpu", "2")
+    server.submit(sh("sleep 600", name="busy", roles={"worker": {"replicas": 2}}, grace="1s"))
+    server.wait_for("busy", "PROCESSING")
+    server.kill()
+    server.arguments = ("--nodes", "1")
+    server.start()
+    [node] = server.get("/v1/nodes").json["items"]
+    assert node["free"]["cpu"] == node["capacity"]["cpu"] - 2
+    server.post("/v1/jobs/busy/cancel")
+    server.wait_for("busy", "CANCELLED")
+    [node] = server.get("/v1/nodes").json["items"]
+    assert node["free"]["cpu"] == node["capacity"]["cpu"]
+
+
+@pytest.mark.parametrize("wrong", [("--port", "99999"), ("--gpus", "-1"), ("--cpu", "0"), ("--nodes", "0")])
+def test_nonsense_at_the_start_is_refused_in_a_sentence(tmp_path: Path, wrong: tuple[str, str]):
+    command = [sys.executable, "-m", "weft.server", "--home", str(tmp_path / "home"), *wrong]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert wrong[0] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_job_whose_secret_is_not_there_is_refused(server: Server):
+    secrets = [{"name": "nope", "key": "k", "env": "A"}]
+    answer = server.post("/v1/jobs", sh("true", name="s", secrets=secrets))
+    assert answer.status == 422
+    assert "there is no secret nope" in answer.json["detail"]
+    assert server.get("/v1/jobs/s").status == 404

@@ -84,9 +84,33 @@ def test_run_fails_when_the_job_fails(server: FakeServer, capsys: Captured) -> N
 
 def test_run_detached_prints_the_name_alone(server: FakeServer, capsys: Captured) -> None:
     runnable(server, "COMPLETED")
+    server.on("GET", "/v1/jobs/a/explain", Reply({"state": "QUEUED", "reason": "waits", "possible": True}))
     assert dispatch(["run", "--detach", "--", "true"]) == 0
     assert capsys.readouterr().out == "a\n"
-    assert server.lines() == ["POST /v1/jobs"]
+    assert server.lines() == ["POST /v1/jobs", "GET /v1/jobs/a/explain"]
+
+
+def test_run_detached_warns_of_what_can_never_start(server: FakeServer, capsys: Captured) -> None:
+    runnable(server, "COMPLETED")
+    explained = {
+        "state": "QUEUED",
+        "reason": "can never start here: needs 9 cpu",
+        "possible": False,
+        "next": "ask for less",
+    }
+    server.on("GET", "/v1/jobs/a/explain", Reply(explained))
+    assert dispatch(["run", "--detach", "--", "true"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "a\n"
+    assert "can never start here: needs 9 cpu" in said.err
+    assert "ask for less" in said.err
+
+
+@pytest.mark.parametrize("option", ["--gpu", "--replicas"])
+def test_one_and_a_half_is_not_rounded(server: FakeServer, capsys: Captured, option: str) -> None:
+    assert dispatch(["run", option, "1.5", "--", "true"]) == 2
+    assert "1.5" in capsys.readouterr().err
+    assert server.asked == []
 
 
 def test_a_dry_run_submits_nothing(server: FakeServer, capsys: Captured) -> None:

@@ -125,7 +125,7 @@ def test_a_script_takes_the_current_folder_along(folder: Path) -> None:
         "spec": {
             "command": ["python", "sub/train.py"],
             "args": ["--lr", "0.1"],
-            "code": {"path": str(folder)},
+            "code": {"path": "."},
             "roles": {"worker": {"replicas": 4, "resources": {"cpu": "1", "memory": "1Gi"}}},
         },
     }

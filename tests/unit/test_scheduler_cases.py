@@ -132,9 +132,7 @@ class TestExplanations:
             "needs 2 × (1 cpu, 1 GiB) on one node; "
             "free: 1 of 4 cpu, 6 GiB, 1 of 2 gpu on 1 node, used by 1 running task"
         )
-        assert said.details == (
-            "node-0: 1 of 4 cpu, 6 GiB, 1 gpu free; each of 2 of 2 tasks would fit alone",
-        )
+        assert said.details == ("node-0: 1 of 4 cpu, 6 GiB, 1 gpu free; room for 1 of the 2 tasks",)
 
     def test_a_closed_node_says_so(self) -> None:
         said = explain(Cluster([a_node(closed=True)]), SMALL)

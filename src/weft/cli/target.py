@@ -58,7 +58,8 @@ def _script_job(
         raise BadOption(f"the script {target} is not inside --code {code}")
     inside = script.relative_to(folder).as_posix()
     command = _interpreted(script, inside, python)
-    value = job_document(command, options, args=rest, code=str(folder), base=script.stem)
+    code_path = "." if folder == here else str(folder)
+    value = job_document(command, options, args=rest, code=code_path, base=script.stem)
     return Document(value, "", here)
 
 

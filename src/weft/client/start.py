@@ -97,14 +97,14 @@ def _signalable(pid: int) -> bool:
 @contextmanager
 def _only_starter(home: Path) -> Iterator[None]:
     """Two commands at the same moment start one server: the second waits and finds it running."""
-    with (home / "start.lock").open("w") as lock:
+    with os.fdopen(os.open(home / "start.lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _start(home: Path, options: Sequence[str]) -> dict[str, Any]:
     log = home / "server.log"
-    with log.open("ab") as output:
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as output:
         begin = output.tell()
         process = subprocess.Popen(
             server_command(home, options),

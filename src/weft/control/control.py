@@ -73,10 +73,12 @@ class Control:
             unqueue=self._dequeue,
             release=self._release,
             retired=self._retired,
-            why_waiting=lambda job: self.explain(job).reason,
+            why_waiting=self.why_waiting,
             log_tail=backend.log_tail,
         )
         self._cycle: asyncio.Handle | None = None
+        self._reasons: dict[tuple[object, ...], str] = {}
+        self._reasons_of: tuple[object, ...] = ()
         self._expiry = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
 
@@ -320,6 +322,16 @@ class Control:
                 explanation, reason=f"waits behind {holder}, which has waited longest; {explanation.reason}"
             )
         return explanation
+
+    def why_waiting(self, job: LiveJob) -> str:
+        """The reason alone, worked out once for all jobs that ask for the same at the same time."""
+        state = (self.clock() // 1.0, tuple(room.tasks for room in self.cluster.rooms.values()))
+        if state != self._reasons_of:
+            self._reasons_of, self._reasons = state, {}
+        signature = job.gang.signature
+        if signature not in self._reasons:
+            self._reasons[signature] = self.explain(job).reason
+        return self._reasons[signature]
 
     def waiting(self) -> list[Waiting]:
         return self.pending.in_order()

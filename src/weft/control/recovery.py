@@ -1,6 +1,6 @@
 """After a crash: every live job goes on from where it was, none lost, none run twice.
 
-A launch is claimed by making its folder, which succeeds once. So a launch that was ordered but never
+A launch is claimed by making its journal, which succeeds once. So a launch that was ordered but never
 begun is simply ordered again under its old number, and one that was begun is adopted: its journal tells,
 as events, everything that happened while no server was there.
 """

@@ -458,7 +458,11 @@ def _stored(status: JobStatus, event: ResultsStored, gang: Gang, now: float) -> 
     completed = replace(
         status, state=S.COMPLETED, results=event.stored, finished=now, reason=None, desire=Desire.RUN
     )
-    return Outcome(completed, (Release(), Retire()), f"{event.stored.files} result files kept")
+    return Outcome(
+        completed,
+        (Release(), Retire()),
+        f"{event.stored.files} result file{'s' * (event.stored.files != 1)} kept",
+    )
 
 
 def _storing_failed(status: JobStatus, event: StoringFailed, gang: Gang, now: float) -> Outcome:

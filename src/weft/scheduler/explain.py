@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weft.model.gang import Gang, Request
 from weft.model.quantities import format_cpu, show_bytes
 from weft.scheduler.cluster import Cluster, NodeRoom
-from weft.scheduler.feasible import place
+from weft.scheduler.feasible import how_many, place
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def explain(cluster: Cluster, gang: Gang) -> Explanation:
     empty = Cluster(room.node for room in cluster.rooms.values())
     ever = place(empty, gang) is not None
     rooms = list(cluster.rooms.values())
-    details = tuple(_node(room, gang) for room in rooms[:16])
+    details = tuple(_node(cluster, room, gang) for room in rooms[:16])
     needs = describe(gang)
     if not ever:
         return Explanation(
@@ -92,15 +92,15 @@ def _largest(cluster: Cluster, gang: Gang) -> str:
     )
 
 
-def _node(room: NodeRoom, gang: Gang) -> str:
+def _node(cluster: Cluster, room: NodeRoom, gang: Gang) -> str:
     name = room.node.name
     if not room.node.schedulable:
         return f"{name}: closed to new tasks"
     if not room.matches(gang.selector):
         return f"{name}: lacks the labels {dict(gang.selector)}"
-    fitting = sum(room.fits(task.request) for task in gang.tasks)
+    fitting = how_many(cluster, gang, room)
     gpus = f", {len(room.gpus)} gpu" if room.node.gpus else ""
     return (
         f"{name}: {format_cpu(room.cpu)} of {format_cpu(room.node.cpu)} cpu, {show_bytes(room.memory)}{gpus} free; "
-        f"each of {fitting} of {len(gang.tasks)} tasks would fit alone"
+        f"room for {fitting} of the {len(gang.tasks)} task{'s' * (len(gang.tasks) != 1)}"
     )

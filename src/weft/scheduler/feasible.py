@@ -36,6 +36,14 @@ def could_ever_fit(cluster: Cluster, gang: Gang) -> bool:
     return place(Cluster(room.node for room in cluster.rooms.values()), gang) is not None
 
 
+def how_many(cluster: Cluster, gang: Gang, room: NodeRoom) -> int:
+    """How many of the gang's tasks one node would take at once."""
+    mark = cluster.mark()
+    count = len(_fill(cluster, _largest_first(gang), room))
+    cluster.revert(mark)
+    return count
+
+
 def _largest_first(gang: Gang) -> list[Task]:
     """Who wants GPUs of one type comes before who takes any, so that these do not use up those."""
     return sorted(

@@ -39,13 +39,22 @@ def main() -> int:
             print(restore(arguments.restore, home))
             return 0
         home.hold()
-        shape = Shape(arguments.nodes, arguments.cpu, arguments.memory, arguments.gpus, arguments.gpu_type)
+        shape = _shape(arguments, home)
         listener = _listen(arguments.host, arguments.port, home)
         _run(home, shape, listener)
     except (HomeError, StoreError) as problem:
         print(f"weft: {problem}", file=sys.stderr)
         return 1
     return 0
+
+
+def _shape(arguments: argparse.Namespace, home: Home) -> Shape:
+    """What was declared now, or else what was declared last: a server that was killed comes back as it was."""
+    given = {name: getattr(arguments, name) for name in ("nodes", "cpu", "memory", "gpus", "gpu_type")}
+    declared = {name: value for name, value in given.items() if value is not None}
+    if declared:
+        home.remember_shape(declared)
+    return Shape(**(declared or home.last_shape()))
 
 
 def _run(home: Home, shape: Shape, listener: socket.socket) -> None:
@@ -79,7 +88,7 @@ async def _serve(home: Home, shape: Shape, listener: socket.socket) -> None:
     facts = server_facts(address, home.path, backend.name, time.time())
     packages = Packages(home.path / "packages")
     cluster = ClusterOperations(control, packages, secrets, home.path, facts)
-    operations = [*JobOperations(control, packages, getpass.getuser()).table(), *cluster.table()]
+    operations = [*JobOperations(control, packages, secrets, getpass.getuser()).table(), *cluster.table()]
     cluster.document = lambda: openapi.document(operations)
     config = uvicorn.Config(
         app.build(operations, home.token()),
@@ -145,13 +154,17 @@ def _arguments() -> argparse.Namespace:
         "--home", type=Path, default=default, help="where all its data is (WEFT_HOME, ~/.weft)"
     )
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=None)
-    parser.add_argument("--nodes", type=_count, default=1, help="carve the machine into virtual nodes")
+    parser.add_argument("--port", type=_between(0, 65535), default=None)
     parser.add_argument(
-        "--cpu", type=_quantity(parse_cpu), default=None, help="CPUs in all, in place of the real ones"
+        "--nodes", type=_between(1, 10_000), default=None, help="carve the machine into virtual nodes"
+    )
+    parser.add_argument(
+        "--cpu", type=_quantity(parse_some_cpu), default=None, help="CPUs in all, in place of the real ones"
     )
     parser.add_argument("--memory", type=_quantity(parse_memory), default=None, help="memory in all")
-    parser.add_argument("--gpus", type=int, default=None, help="virtual GPUs in all, in place of real ones")
+    parser.add_argument(
+        "--gpus", type=_between(0, 100_000), default=None, help="virtual GPUs in all, in place of real ones"
+    )
     parser.add_argument("--gpu-type", default=None)
     parser.add_argument(
         "--restore", type=Path, default=None, help="fill an empty home from a backup, and end"
@@ -159,11 +172,19 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 10_000:
-        raise argparse.ArgumentTypeError("must be between 1 and 10000")
-    return number
+def parse_some_cpu(text: str) -> int:
+    if not (cpu := parse_cpu(text)):
+        raise ValueError("a machine without CPUs runs nothing; leave --cpu out for what it has")
+    return cpu
+
+
+def _between(least: int, most: int) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        if not text.lstrip("-").isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number between {least} and {most}")
+        return int(text)
+
+    return convert
 
 
 def _quantity(parse: Callable[[str], int]) -> Callable[[str], int]:

@@ -96,6 +96,19 @@ class Home:
         temporary.write_text(json.dumps(facts, indent=2) + "\n")
         temporary.replace(self.path / "server.json")
 
+    def remember_shape(self, declared: dict[str, Any]) -> None:
+        """Keep what was declared of the machine, for the next server that is told nothing."""
+        temporary = self.path / "shape.json.new"
+        temporary.write_text(json.dumps(declared) + "\n")
+        temporary.replace(self.path / "shape.json")
+
+    def last_shape(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.path / "shape.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found
+
     def last_port(self) -> int:
         """The port of the server before, so that addresses stay; 0 if there was none."""
         try:

@@ -25,6 +25,7 @@ from weft.server.logs import LogFollower, read_logs
 from weft.server.operations import Answer, Operation, Param, Query
 from weft.server.packages import Packages
 from weft.server.problems import ApiProblem
+from weft.server.secrets import Secrets
 from weft.server.streams import Message, stream
 from weft.store.store import SUMMARY
 
@@ -43,9 +44,10 @@ FOLLOW = Param("follow", "boolean", "Go on as a stream of events (text/event-str
 
 
 class JobOperations:
-    def __init__(self, control: Control, packages: Packages, owner: str):
+    def __init__(self, control: Control, packages: Packages, secrets: Secrets, owner: str):
         self._control = control
         self._packages = packages
+        self._secrets = secrets
         self._owner = owner
 
     def table(self) -> list[Operation]:
@@ -87,6 +89,7 @@ class JobOperations:
                         "string",
                         "Only these states, separated by commas.",
                         pattern=rf"^({STATES})(,({STATES}))*$",
+                        rule=f"must be states separated by commas, of {', '.join(State)}",
                     ),
                     Param("label", "string", "Only jobs with this label: key=value.", pattern=r"^[^=]+=.*$"),
                     Param("limit", "integer", "At most so many.", 100, 1, 100_000),
@@ -219,11 +222,30 @@ class JobOperations:
             return _json(to_json(prepared, by_alias=True, exclude_none=True))
         if job.spec.code is not None and job.spec.code.package is not None:
             self._require_package(job.spec.code.package)
+        self._require_secrets(job)
         key = request.headers.get("idempotency-key")
         if key is not None and not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
             raise ApiProblem(422, "Not valid", "Idempotency-Key must be 1 to 255 printable ASCII characters")
         entry, new = await self._control.submit(job, self._owner, key)
         return _json(live.document(entry), 201 if new else 200)
+
+    def _require_secrets(self, job: TrainingJob) -> None:
+        problems = []
+        for index, wanted in enumerate(job.spec.secrets):
+            if self._secrets.value(wanted.name, wanted.key) is None:
+                known = self._secrets.keys(wanted.name)
+                cause = (
+                    f"secret {wanted.name} has no key {wanted.key}"
+                    if known
+                    else f"there is no secret {wanted.name}"
+                )
+                problems.append(
+                    Problem(
+                        f"spec.secrets[{index}]", f"{cause} (weft secrets set {wanted.name} {wanted.key})"
+                    )
+                )
+        if problems:
+            raise Invalid(f"job {job.metadata.name or ''}".strip(), problems)
 
     def _require_package(self, digest: str) -> None:
         if not self._packages.has(digest):
@@ -254,12 +276,19 @@ class JobOperations:
         last = rows[-1] if len(rows) == limit else None
         more = to_json(_mark(last.created, last.uid) if last is not None else None)
         if summary:
-            items = to_json([_summary(row) for row in rows])
+            items = to_json([self._with_reason(_summary(row)) for row in rows])
         else:
             items = b"[" + b",".join(live.stored_document(row) for row in rows) + b"]"
         return _json(
             b"".join((b'{"items":', items, b',"total":', str(total).encode(), b',"next":', more, b"}"))
         )
+
+    def _with_reason(self, summary: dict[str, Any]) -> dict[str, Any]:
+        """A job that waits says why, in lists too; jobs that ask for the same get the same answer."""
+        job = self._control.jobs.get(summary["uid"])
+        if summary["state"] == State.QUEUED and job is not None:
+            summary["reason"] = self._control.why_waiting(job)
+        return summary
 
     def _with_label(self, label: tuple[str, str], states: Any) -> list[Any]:
         found: list[Any] = []
@@ -406,11 +435,28 @@ class JobOperations:
                 "waited": self._control.clock() - (status.queued or 0),
             }
             if not explanation.ever:
-                cpus = -(-sum(task.request.cpu for task in job.gang.tasks) // 1000)
-                found["next"] = (
-                    f"weft cancel {job.name} and ask for less, or declare more: weft down; weft up --cpu {cpus}"
-                )
+                found["next"] = f"weft cancel {job.name}, then ask for less{self._declare_more(job)}"
         return _json(to_json(found))
+
+    def _declare_more(self, job: LiveJob) -> str:
+        """The `weft up` that would make room for all of the gang, where declaring can."""
+        nodes = [room.node for room in self._control.cluster.rooms.values()]
+        requests = [task.request for task in job.gang.tasks]
+        flags = [f"--nodes {len(nodes)}"] if len(nodes) > 1 else []
+        cpu, memory, gpu = (sum(getattr(r, name) for r in requests) for name in ("cpu", "memory", "gpu"))
+        short = [
+            cpu > sum(n.cpu for n in nodes),
+            memory > sum(n.memory for n in nodes),
+            gpu > sum(len(n.gpus) for n in nodes),
+        ]
+        if short == [True, False, False]:
+            return f", or let CPUs be shared: weft down; weft up {' '.join([*flags, f'--cpu {-(-cpu // 1000)}'])}"
+        if short == [False, False, True]:
+            kind = next((f" --gpu-type {r.gpu_type}" for r in requests if r.gpu_type), "")
+            return (
+                f", or declare virtual GPUs: weft down; weft up {' '.join([*flags, f'--gpus {gpu}'])}{kind}"
+            )
+        return ""
 
     async def job_results(self, request: Request, query: Query) -> Response:
         job = self._find(request)

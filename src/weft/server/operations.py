@@ -31,6 +31,8 @@ class Param:
     least: int = 0
     most: int = MAX_INTEGER
     pattern: str | None = None
+    rule: str | None = None
+    """The pattern in words."""
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": self.kind}
@@ -58,7 +60,7 @@ class Param:
             import re
 
             if not re.search(self.pattern, text):
-                raise ValueError(f"must match {self.pattern}")
+                raise ValueError(self.rule or f"must match {self.pattern}")
         return text
 
 

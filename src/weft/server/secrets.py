@@ -39,6 +39,9 @@ class Secrets:
         path.unlink()
         return True
 
+    def keys(self, name: str) -> list[str]:
+        return sorted(self._read(name))
+
     def value(self, name: str, key: str) -> str | None:
         return self._read(name).get(key)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,16 @@ from weft.client.home import home_folder
 from weft.client.jobspec import JobOptions, active_python, key_values, secret_references
 from weft.client.start import ensure_server
 
+
+def _whole(_type: Any, tokens: Sequence[Any]) -> int:
+    """cyclopts rounds 1.5 to 2; a person who asks for one and a half GPUs should hear of it."""
+    text = tokens[0].value
+    if not text.lstrip("-").isdigit():
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
 SERVER_SET = ("uid", "owner", "created")
 
 
@@ -23,10 +34,10 @@ def run(
     target: str | None = None,
     /,
     *,
-    replicas: int | None = None,
+    replicas: Whole | None = None,
     cpu: str | None = None,
     memory: str | None = None,
-    gpu: int | None = None,
+    gpu: Whole | None = None,
     gpu_type: str | None = None,
     size: str | None = None,
     name: str | None = None,
@@ -149,12 +160,23 @@ def run(
     if detach:
         if output is None:
             print(job.name)
-        terminal.next_step(f"weft logs -f {job.name}", f"weft show {job.name}", f"weft halt {job.name}")
+        if not _warned(client, job.name):
+            terminal.next_step(f"weft logs -f {job.name}", f"weft show {job.name}", f"weft halt {job.name}")
         return 0
     terminal.note(f"job {job.name} submitted")
     from weft.cli.follow import follow
 
     return follow(client, job)
+
+
+def _warned(client: Client, name: str) -> bool:
+    """Say at once what can never start here, rather than let someone find out tomorrow."""
+    found = client.explain(name)
+    if found.get("possible", True):
+        return False
+    terminal.note(f"job {name} {found['reason']}", "yellow")
+    terminal.next_step(found.get("next") or f"weft explain {name}")
+    return True
 
 
 def connected() -> Client:

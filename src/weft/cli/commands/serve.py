@@ -199,6 +199,8 @@ def backup(file: str, /, *, files: bool = False) -> int:
     """
     size = Client().backup(file, files=files)
     print(f"{file}: {moments.size(size)}")
+    if not files:
+        terminal.note("without the jobs' logs, results and checkpoints; --files adds them")
     terminal.next_step(f"WEFT_HOME=DIR weft restore {file}")
     return 0
 
