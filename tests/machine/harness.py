@@ -267,13 +267,13 @@ class Server:
         wanted = set(states) or FINISHED
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
+            after = self.history(name)[-1]["seq"]  # before the look: what comes between the two is replayed
             found = self.job(name)
             if found["status"]["state"] in wanted:
                 return found
             if found["status"]["state"] in FINISHED:
                 break
             with contextlib.suppress(*UNREACHABLE):
-                after = self.history(name)[-1]["seq"]
                 for event in self.stream(
                     f"/v1/jobs/{name}/events", after=after, timeout=deadline - time.monotonic()
                 ):
