@@ -158,6 +158,24 @@ def test_a_container_runs_the_image_with_the_jobs_folder(new_server, podman_sett
     assert (server.folder("imaged") / "results" / "out").read_text() == "out\n"
 
 
+def test_a_container_that_runs_out_of_memory_says_so(new_server, podman_settings):
+    server = new_server("--cpu", "4", **podman_settings)
+    script = "x=$(/bin/busybox yes | /bin/busybox head -c 100000000); echo survived"
+    resources = {"cpu": 0.5, "memory": "16Mi"}
+    done = server.run(
+        sh(script, name="hungry", image=IMAGE, roles={"worker": {"resources": resources}}), timeout=60
+    )
+    assert done["status"]["failure"]["code"] == "OUT_OF_MEMORY", server.text("hungry")
+    assert "16 MiB" in done["status"]["failure"]["message"]
+
+
+def test_a_container_keeps_to_its_exclusive_cpus(new_server, podman_settings):
+    server = new_server(**podman_settings)
+    done = server.run(sh("cat /proc/self/status", name="pinned", image=IMAGE), timeout=60)
+    [cpu] = done["status"]["tasks"][0]["binding"]["cpus"]
+    assert f"Cpus_allowed_list:\t{cpu}" in server.text("pinned")
+
+
 def test_a_container_hears_sigterm_and_leaves_nothing(new_server, podman_settings):
     server = new_server("--cpu", "4", **podman_settings)
     script = "trap 'echo saving; exit 0' TERM; echo on; while :; do sleep 0.1; done"

@@ -33,6 +33,7 @@ LOG_SEGMENTS_KEPT = 8
 LOG_RATE = 32 << 20
 LOG_TAIL = 20
 RELAUNCH_DELAY = 1.0
+KILLED_IN_CONTAINER = 128 + signal.SIGKILL
 LOG_TAIL_WIDTH = 500
 
 OF_THE_JOB = (MetricSource.FILE, MetricSource.TENSORBOARD)
@@ -371,8 +372,17 @@ class LocalBackend:
 
 def _exit(line: dict[str, Any], job: Assignment) -> Exit:
     failure = None
-    if line["oom"] and line["code"] != 0:
-        request = job.gang.task(line["task"]).request
+    task = job.gang.task(line["task"])
+    contained = (job.spec.roles[task.role].image or job.spec.image) is not None
+    request = task.request
+    if contained and request.memory and line["code"] == KILLED_IN_CONTAINER:
+        failure = Failure(  # the engine does not say why; nobody else kills a task that is not being stopped
+            Code.OUT_OF_MEMORY,
+            f"{line['task']} was killed in its container, most likely at its memory limit of "
+            f"{show_bytes(request.memory)}; ask for more with resources.memory",
+            line["task"],
+        )
+    elif line["oom"] and line["code"] != 0:
         limit = f" of {show_bytes(request.memory)}" if request.memory else ""
         failure = Failure(
             Code.OUT_OF_MEMORY,
@@ -384,7 +394,7 @@ def _exit(line: dict[str, Any], job: Assignment) -> Exit:
         code=line["code"],
         signal=line["signal"],
         failure=failure,
-        peak_memory=line["peak"],
+        peak_memory=None if contained else line["peak"],
         cpu_seconds=line["cpu"],
         notes=tuple(line["notes"]),
     )

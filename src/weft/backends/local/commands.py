@@ -207,7 +207,11 @@ def _container(
     variables = [f"--env={key}" for key in sorted(spec["env"]) if key not in hidden]
     for key in OF_THE_ENGINE & os.environ.keys():
         spec["env"].setdefault(key, os.environ[key])
-    limits = [f"--memory={request.memory}"] if request.memory else []
+    limits = [f"--memory={request.memory}", f"--memory-swap={request.memory}"] if request.memory else []
+    if spec["cpus"]:
+        limits.append(f"--cpuset-cpus={','.join(map(str, spec['cpus']))}")
+    if request.cpu and not request.whole_cpus:
+        limits.append(f"--cpus={request.cpu / 1000:g}")
     argv = [
         tool, "run", "--rm", "--name", name, "--network=host", "--pull=missing", "--security-opt=no-new-privileges",
         *limits, *variables, f"--volume={folder.root}:{folder.root}:ro",
