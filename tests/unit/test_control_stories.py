@@ -17,8 +17,10 @@ from support.machine import Machine
 from support.simulated import FOREVER, Refuse, Run
 from weft.control.control import NameTaken, NotFound
 from weft.model.failures import Code, Permanent, Temporary
+from weft.model.job import TrainingJob
 from weft.model.lifecycle import Refused
 from weft.model.node import Node
+from weft.model.problems import parse
 from weft.model.status import Desire, State
 
 Tell = Callable[..., None]
@@ -489,3 +491,15 @@ class TestFetching:
             assert m.nothing_is_held()
 
         on_a_machine(story)
+
+
+def test_a_name_made_up_twice_is_made_up_again(on_a_machine: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = iter(["aaaaaa", "aaaaaa", "bbbbbb"])
+
+    async def story(m: Machine) -> None:
+        monkeypatch.setattr("weft.control.control.secrets.token_hex", lambda _: next(made))
+        nameless = parse(TrainingJob, {"spec": {"command": ["true"]}}, "the job")
+        names = [(await m.control.submit(nameless, "me"))[0].name for _ in range(2)]
+        assert names == ["command-aaaaaa", "command-bbbbbb"]
+
+    on_a_machine(story)

@@ -32,6 +32,7 @@ from weft.store.writer import Conflict
 
 EXPIRY_CHECK = 30.0
 HOLD_CHECK = 1.0
+NAME_TRIES = 8
 SETTLE_PATIENCE = 1.0
 log = logging.getLogger("weft.control")
 
@@ -125,6 +126,15 @@ class Control:
 
     async def submit(self, job: TrainingJob, owner: str, key: str | None = None) -> tuple[LiveJob, bool]:
         """Keep a job and let it wait for its place. True if it is new, False if the key was seen before."""
+        for _ in range(NAME_TRIES):
+            try:
+                return await self._submit(job, owner, key)
+            except NameTaken:
+                if job.metadata.name is not None:
+                    raise
+        return await self._submit(job, owner, key)  # a name made up here clashed again and again
+
+    async def _submit(self, job: TrainingJob, owner: str, key: str | None) -> tuple[LiveJob, bool]:
         prepared = self.prepare(job, owner)
         now = self.clock()
         metadata = prepared.metadata.model_copy(update={"uid": _new_uid(now), "created": now})
