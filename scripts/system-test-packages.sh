@@ -5,6 +5,8 @@ missing=""
 command -v bwrap >/dev/null || missing="$missing bubblewrap"
 command -v podman >/dev/null || missing="$missing podman"
 command -v runc >/dev/null || missing="$missing runc"
+command -v dockerd >/dev/null || missing="$missing docker.io"
+command -v qemu-system-x86_64 >/dev/null || missing="$missing qemu-system-x86"
 command -v git >/dev/null || missing="$missing git"
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

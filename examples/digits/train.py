@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import weft
-from weft.runtime.parameters import Client, serve
+from weft.runtime.parameters import Client, hosts, serve
 
 UPDATES = int(os.environ.get("UPDATES", "10000"))
 HIDDEN = 64
@@ -66,7 +66,7 @@ def accuracy(p, images, labels):
 
 
 def work():
-    index, workers = int(os.environ["WEFT_INDEX"]), len(json.loads(os.environ["WEFT_HOSTS"])["worker"])
+    index, workers = int(os.environ["WEFT_INDEX"]), len(hosts()["worker"])
     (images, labels), held_out = load()
     images, labels = images[index::workers], labels[index::workers]  # this worker's shard
     random = np.random.default_rng(index)

@@ -225,14 +225,16 @@ class Server:
     def post(self, path: str, body: Any = None, **options: Any) -> Answer:
         return self.call("POST", path, body, **options)
 
-    def stream(self, path: str, timeout: float = WAIT, **query: Any) -> Iterator[Event]:
+    def stream(
+        self, path: str, timeout: float = WAIT, headers: dict[str, str] | None = None, **query: Any
+    ) -> Iterator[Event]:
         """Server-sent events until the stream ends."""
         connection = self.connect(timeout)
         try:
             connection.request(
                 "GET",
                 f"{path}?{urlencode({'follow': 'true', **query})}",
-                headers={"Authorization": f"Bearer {self.token}"},
+                headers={"Authorization": f"Bearer {self.token}", **(headers or {})},
             )
             response = connection.getresponse()
             assert response.status == 200, response.read()

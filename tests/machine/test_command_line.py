@@ -78,6 +78,20 @@ def test_the_first_run_starts_a_server_and_says_where_it_is_and_how_to_stop_it(w
     assert Path(f"/proc/{status['pid']}").exists()
 
 
+def test_what_a_server_writes_is_for_its_owner_alone(weft, environment):
+    """Whatever the umask of the shell that started it."""
+    before = os.umask(0)
+    try:
+        weft("run", "--name", "hello", "--", "true")
+    finally:
+        os.umask(before)
+    home = Path(environment["WEFT_HOME"])
+    assert home.stat().st_mode & 0o777 == 0o700
+    for name in ("server.log", "start.lock", "server.lock", "token", "weft.db", "weft.db-wal"):
+        assert (home / name).stat().st_mode & 0o777 == 0o600, name
+    assert [p.name for p in home.iterdir() if not p.is_symlink() and p.stat().st_mode & 0o077] == []
+
+
 def test_a_script_with_replicas_and_arguments_after_two_dashes(weft):
     weft("up", "--cpu", "4")
     done = weft(
@@ -99,6 +113,14 @@ def test_a_script_with_replicas_and_arguments_after_two_dashes(weft):
         assert f"[worker-{rank}] args ['--lr', '0.1'] rank {rank} of 4" in done.stdout
     assert "loss" in weft("metrics", "t").stdout
     assert "┤" in weft("metrics", "t", "--plot", "--name", "loss").stdout
+
+
+def test_a_folder_that_holds_the_servers_home_can_be_run_in(weft, environment, folder):
+    environment["WEFT_HOME"] = str(folder / "home")
+    done = weft("run", "train.py", "--name", "t")
+    assert "rank 0 of 1" in done.stdout
+    code = next((folder / "home" / "jobs").glob("*/code"))
+    assert sorted(path.name for path in code.iterdir()) == ["train.py"]
 
 
 def test_detached_it_returns_at_once_and_tells_what_to_do_next(weft):
@@ -212,6 +234,51 @@ def test_mistakes_are_named_with_the_nearest_right_word(weft):
     assert usage.returncode == 2
     assert "weft run --help" in usage.stderr
     assert "Traceback" not in usage.stderr
+
+
+BAD_JOB = """
+kind: TrainingJob
+metadata: {name: bad}
+spec:
+  type: comand
+  grace: soon
+  code: {path: nowhere}
+  secrets: [{name: s3, key: token, env: TOKEN}]
+  roles: {worker: {replcas: 2, resources: {size: huge, memory: 512MB}}}
+  metrics: [{source: regex}]
+"""
+BAD_FIELDS = [
+    "spec.code.path", "spec.command", "spec.type", "spec.grace", "spec.secrets[0]", "spec.roles.worker.replcas",
+    "spec.roles.worker.resources.size", "spec.roles.worker.resources.memory", "spec.metrics[0].pattern",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command", [("run", "bad.yaml"), ("submit", "bad.yaml"), ("apply", "-f", "bad.yaml")]
+)
+def test_all_mistakes_of_a_file_are_told_at_once(weft, folder, command):
+    (folder / "bad.yaml").write_text(BAD_JOB)
+    refused = weft(*command, ok=False)
+    assert refused.returncode == 1
+    lines = [line for line in refused.stderr.splitlines() if line.startswith("  spec.")]
+    assert [line.split(": ")[0].strip() for line in lines] == BAD_FIELDS
+    assert "bad.yaml:" in refused.stderr
+    assert weft("ls", "-o", "json").stdout.split() == ["{", '"items":', "[]", "}"]
+
+
+def test_all_mistakes_of_a_document_are_told_at_once_in_python(weft, folder, environment):
+    (folder / "script.py").write_text(f"import weft, yaml; weft.run(yaml.safe_load({BAD_JOB!r}))")
+    weft("up")
+    refused = subprocess.run(
+        [sys.executable, "script.py"],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert [field for field in BAD_FIELDS if f"{field}: " not in refused.stderr] == []
 
 
 def test_without_a_server_other_commands_say_how_to_start_one(weft):

@@ -39,6 +39,17 @@ def test_four_tasks_start_together_and_find_each_other(server: Server):
     assert max(starts) - min(starts) < 0.5
 
 
+def test_a_wide_gang_reads_where_to_meet_from_a_file(server: Server):
+    """Wide enough for its launch to be made in several turns of the server's event loop, too."""
+    read = "from weft.runtime.hosts import hosts; print(len(set(hosts()['worker'])))"
+    script = f'[ -z "$WEFT_HOSTS" ] || exit 3; [ $RANK != 299 ] || exec python -c "{read}"; [ -s "$WEFT_HOSTS_FILE" ]'
+    roles = {"worker": {"replicas": 300, "resources": {"cpu": 0}}}
+    done = server.run(sh(script, name="wide", roles=roles))
+    assert done["status"]["state"] == "COMPLETED", done["status"]["failure"]
+    assert server.text("wide") == ["300"]
+    assert not (server.folder("wide") / "hosts.json").exists()
+
+
 def test_a_task_that_cannot_start_takes_all_back_and_leaves_nothing(server: Server, tmp_path):
     roles = {"worker": {"replicas": 3}, "odd": {"command": ["/no/such/program"]}}
     ran = tmp_path / "ran"

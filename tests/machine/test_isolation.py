@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_sandbox_has_a_private_tmp_its_own_pids_and_a_read_only_system(
     beside = tmp_path / "beside"  # under /tmp, like everything of a test
     beside.write_text("secret")
     script = (
-        "ls -A /tmp | wc -l; echo x > /tmp/mine && echo wrote tmp; echo $TMPDIR; [ $$ -lt 20 ] && echo own pids;"
+        "ls -A /tmp | wc -l; echo x > /tmp/$WEFT_JOB_UID && echo wrote tmp; echo $TMPDIR; [ $$ -lt 20 ] && echo own pids;"
         "touch /etc/weft-was-here 2>/dev/null || echo read-only; cat $BESIDE 2>/dev/null || echo unseen;"
         "ls /proc | grep -c '^[0-9]*$' | xargs test 20 -gt && echo alone"
     )
@@ -46,7 +47,7 @@ def test_a_sandbox_has_a_private_tmp_its_own_pids_and_a_read_only_system(
     lines = server.text("boxed")
     assert lines[1:] == ["wrote tmp", "/tmp", "own pids", "read-only", "unseen", "alone"]
     assert not Path("/etc/weft-was-here").exists()
-    assert not Path("/tmp/mine").exists()
+    assert not Path("/tmp", server.uid("boxed")).exists()
 
 
 def test_a_sandbox_sees_of_weft_only_its_own_folder(server: Server, sandbox):
@@ -111,42 +112,97 @@ def test_without_bubblewrap_a_sandbox_is_refused_in_plain_words(new_server, tmp_
 IMAGE = f"localhost/weft-test:{os.getpid()}"
 
 
+@dataclass(frozen=True)
+class Engine:
+    """podman or docker as it works here, and the settings with which a server uses it."""
+
+    tool: str
+    settings: dict[str, str]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, **{k: v for k, v in self.settings.items() if k != "PATH"}}
+        return subprocess.run([self.tool, *arguments], env=env, capture_output=True, text=True, check=False)
+
+    def works(self, archive: Path) -> bool:
+        """Import a small image of this machine's busybox and run it."""
+        self.run("import", str(archive), IMAGE)
+        return self.run("run", "--rm", "--network=host", IMAGE, "/bin/true").returncode == 0
+
+
 @pytest.fixture(scope="module")
-def podman_settings(tmp_path_factory) -> Iterator[dict[str, str]]:
-    """Settings with which podman runs containers here, and a small image of this machine's busybox."""
-    podman, busybox = shutil.which("podman"), shutil.which("busybox")
-    if podman is None or busybox is None:
-        pytest.skip("podman and busybox-static are not installed (apt-get install podman busybox-static)")
-    place = tmp_path_factory.mktemp("podman")
-    root = place / "root"
+def archive(tmp_path_factory) -> Path:
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        pytest.skip("busybox-static is not installed (apt-get install busybox-static)")
+    root = tmp_path_factory.mktemp("image") / "root"
     (root / "bin").mkdir(parents=True)
     shutil.copy(busybox, root / "bin" / "busybox")
     for tool in ("sh", "cat", "echo", "sleep", "touch", "env", "ls", "true"):
         (root / "bin" / tool).symlink_to("busybox")
-    subprocess.run(["tar", "-C", str(root), "-cf", f"{place}/root.tar", "."], check=True)
-    settings = {"CONTAINERS_CONF": f"{place}/containers.conf"}
-    run = functools.partial(
-        subprocess.run, env={**os.environ, **settings}, capture_output=True, text=True, check=False
-    )
-    why = "there is neither crun nor runc"
+    subprocess.run(["tar", "-C", str(root), "-cf", f"{root}.tar", "."], check=True)
+    return root.with_suffix(".tar")
+
+
+@pytest.fixture(scope="module", params=["podman", "docker"])
+def containers(request, tmp_path_factory, archive: Path) -> Iterator[Engine]:
+    tool = shutil.which(request.param)
+    if tool is None:
+        pytest.skip(f"{request.param} is not installed")
+    place = tmp_path_factory.mktemp(request.param)
+    with (_podman if request.param == "podman" else _docker)(tool, place, archive) as engine:
+        yield engine
+        engine.run("rmi", "--force", IMAGE)
+
+
+@contextlib.contextmanager
+def _podman(tool: str, place: Path, archive: Path) -> Iterator[Engine]:
+    engine = Engine(tool, {"CONTAINERS_CONF": f"{place}/containers.conf"})
     for runtime in filter(None, map(shutil.which, ("crun", "runc"))):
         (place / "containers.conf").write_text(
             '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n'
             f'[engine]\nruntime = "{runtime}"\n'
         )
-        run([podman, "import", f"{place}/root.tar", IMAGE])
-        tried = run([podman, "run", "--rm", "--network=host", IMAGE, "/bin/true"])
-        if tried.returncode == 0:
+        if engine.works(archive):
             break
-        why = tried.stderr.strip()
     else:
-        pytest.skip(f"podman is installed but cannot run containers on this machine: {why}")
-    yield settings
-    run([podman, "rmi", "--force", IMAGE])
+        pytest.skip("podman is installed but can run containers with neither crun nor runc on this machine")
+    yield engine
 
 
-def test_a_container_runs_the_image_with_the_jobs_folder(new_server, podman_settings):
-    server = new_server("--cpu", "4", **podman_settings)
+@contextlib.contextmanager
+def _docker(tool: str, place: Path, archive: Path) -> Iterator[Engine]:
+    """A dockerd of the test's own: no network, no registry, nothing of it outside of `place`."""
+    dockerd = shutil.which("dockerd")
+    if dockerd is None or os.getuid() != 0:
+        pytest.skip("dockerd is not installed, or not for this user (apt-get install docker.io, as root)")
+    (place / "bin").mkdir()
+    (place / "bin" / "docker").symlink_to(tool)
+    parent, socket = f"/weft-test-{os.getpid()}", place / "d.sock"
+    # on a PATH without podman, which a server would take first
+    engine = Engine(tool, {"DOCKER_HOST": f"unix://{socket}", "PATH": f"{place}/bin"})
+    with (place / "log").open("wb") as log:
+        daemon = subprocess.Popen(
+            [dockerd, "--iptables=false", "--bridge=none", "--storage-driver=vfs", f"--cgroup-parent={parent}",
+             f"--data-root={place}/data", f"--exec-root={place}/exec", f"--pidfile={place}/pid", "--host", f"unix://{socket}"],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        until(
+            lambda: daemon.poll() is not None or engine.run("version").returncode == 0, "dockerd", every=0.1
+        )
+        if daemon.poll() is not None or not engine.works(archive):
+            pytest.skip(f"docker cannot run containers here: {(place / 'log').read_text()[-300:]}")
+        yield engine
+    finally:
+        daemon.terminate()
+        daemon.wait(30)
+        subprocess.run(["umount", f"{place}/exec/netns/default"], capture_output=True, check=False)
+        for group in Path("/sys/fs/cgroup").glob(f"*{parent}"):
+            group.rmdir()
+
+
+def test_a_container_runs_the_image_with_the_jobs_folder(new_server, containers: Engine):
+    server = new_server("--cpu", "4", **containers.settings)
     script = "/bin/ls /; echo $WEFT_TASK $MINE; echo out > $RESULT_DIR/out; pwd; env"
     done = server.run(sh(script, name="imaged", image=IMAGE, env={"MINE": "yes"}), timeout=60)
     lines = server.text("imaged")
@@ -158,8 +214,8 @@ def test_a_container_runs_the_image_with_the_jobs_folder(new_server, podman_sett
     assert (server.folder("imaged") / "results" / "out").read_text() == "out\n"
 
 
-def test_a_container_that_runs_out_of_memory_says_so(new_server, podman_settings):
-    server = new_server("--cpu", "4", **podman_settings)
+def test_a_container_that_runs_out_of_memory_says_so(new_server, containers: Engine):
+    server = new_server("--cpu", "4", **containers.settings)
     script = "x=$(/bin/busybox yes | /bin/busybox head -c 100000000); echo survived"
     resources = {"cpu": 0.5, "memory": "16Mi"}
     done = server.run(
@@ -169,30 +225,44 @@ def test_a_container_that_runs_out_of_memory_says_so(new_server, podman_settings
     assert "16 MiB" in done["status"]["failure"]["message"]
 
 
-def test_a_container_keeps_to_its_exclusive_cpus(new_server, podman_settings):
-    server = new_server(**podman_settings)
+def test_an_image_that_cannot_be_pulled_is_named_with_the_reason(new_server, containers: Engine):
+    server = new_server("--cpu", "4", **containers.settings)
+    done = server.run(sh("true", name="nowhere", image="localhost:1/none:1"), timeout=60)
+    failure = done["status"]["failure"]
+    assert failure["code"] == "CANNOT_START", server.text("nowhere")
+    assert "image localhost:1/none:1 could not be pulled: " in failure["message"]
+    assert "refused" in failure["message"]
+
+
+def test_a_container_may_exit_with_the_code_that_engines_use(new_server, containers: Engine):
+    server = new_server("--cpu", "4", **containers.settings)
+    done = server.run(sh("exit 125", name="own", image=IMAGE), timeout=60)
+    assert done["status"]["failure"]["code"] == "EXIT_CODE"
+
+
+def test_a_container_keeps_to_its_exclusive_cpus(new_server, containers: Engine):
+    server = new_server(**containers.settings)
     done = server.run(sh("cat /proc/self/status", name="pinned", image=IMAGE), timeout=60)
     [cpu] = done["status"]["tasks"][0]["binding"]["cpus"]
     assert f"Cpus_allowed_list:\t{cpu}" in server.text("pinned")
 
 
-def test_a_container_hears_sigterm_and_leaves_nothing(new_server, podman_settings):
-    server = new_server("--cpu", "4", **podman_settings)
+def test_a_container_hears_sigterm_and_leaves_nothing(new_server, containers: Engine):
+    server = new_server("--cpu", "4", **containers.settings)
     script = "trap 'echo saving; exit 0' TERM; echo on; while :; do sleep 0.1; done"
     name = server.submit(sh(script, name="imaged", image=IMAGE, grace=20))
     server.printed_line(name, "on", timeout=60)
     server.ask(name, "halt")
     server.wait_for(name, "HALTED", timeout=18)
     assert "saving" in server.text(name)
-    listed = ["podman", "ps", "--all", "--format", "{{.Names}}", "--filter", f"name=weft-{server.uid(name)}"]
-    left = subprocess.run(
-        listed, env={**os.environ, **podman_settings}, capture_output=True, text=True, check=True
+    left = containers.run(
+        "ps", "--all", "--format", "{{.Names}}", "--filter", f"name=weft-{server.uid(name)}"
     )
     assert left.stdout.strip() == ""
 
 
-def test_a_deaf_container_is_removed_after_the_grace(new_server, podman_settings):
-    server = new_server("--cpu", "4", **podman_settings)
+def test_a_deaf_container_is_removed_after_the_grace(new_server, containers: Engine):
+    server = new_server("--cpu", "4", **containers.settings)
     script = "trap '' TERM; echo on; while :; do sleep 0.1; done"
     name = server.submit(sh(script, name="imaged", image=IMAGE, grace=0.5))
     server.printed_line(name, "on", timeout=60)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import concurrent.futures
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
-from harness import Server, sh, until
+from harness import Server, job, python, sh, until
 
 pytestmark = pytest.mark.machine
 
@@ -78,6 +80,31 @@ def test_all_mistakes_of_a_job_are_told_at_once(server: Server):
     assert {"metadata.name", "spec.comand", "spec.priority", "spec.roles.worker.replicas"} <= fields
     unknown = next(p for p in answer.json["problems"] if p["field"] == "spec.comand")
     assert "command" in unknown["message"]
+
+
+def test_mistakes_of_fields_of_meaning_and_of_what_is_stored_are_one_refusal(server: Server):
+    document = job(
+        name="j",
+        type="comand",
+        grace="soon",
+        code={"package": f"sha256:{'0' * 64}"},
+        secrets=[{"name": "s3", "key": "k", "env": "K"}],
+        roles={"worker": {"resources": {"size": "huge", "cpu": "much"}}},
+        metrics=[{"source": "regex"}],
+    )
+    answer = server.post("/v1/jobs", document)
+    assert (answer.status, answer.headers["content-type"]) == (422, PROBLEM)
+    assert [problem["field"] for problem in answer.json["problems"]] == [
+        "spec.command",
+        "spec.type",
+        "spec.grace",
+        "spec.code.package",
+        "spec.secrets[0]",
+        "spec.roles.worker.resources.size",
+        "spec.roles.worker.resources.cpu",
+        "spec.metrics[0].pattern",
+    ]
+    assert all(problem["message"] in answer.json["detail"] for problem in answer.json["problems"])
 
 
 def test_a_key_submits_once_however_often_it_is_sent(server: Server, tmp_path: Path):
@@ -157,6 +184,75 @@ def test_everything_that_happens_is_streamed_and_can_be_taken_up_again(server: S
     assert [int(e.id) for e in seen] == [e.data["seq"] for e in seen]
     rest = server.get("/v1/events", after=seen[2].id).json["items"]
     assert rest == [e.data for e in seen[3:]]
+
+
+def test_a_stream_goes_on_after_the_last_event_that_its_reader_has(server: Server):
+    """As a browser reconnects: the address it began with, and the last id that it saw."""
+    server.run(python("import weft\nfor i in range(5): weft.log(step=i, loss=i)", name="one"))
+    for path, kind in (("/v1/jobs/one/events", "event"), ("/v1/jobs/one/metrics", "points")):
+        ids = [e.id for e in server.stream(path) if e.event == kind]
+        last = ids[-2] if len(ids) > 1 else ids[-1]
+        rest = list(server.stream(path, headers={"Last-Event-ID": last}, after=0))
+        assert [e.id for e in rest if e.event == kind] == ids[ids.index(last) + 1 :]
+        assert rest[-1].event == "end"
+        late = server.stream(path, headers={"Last-Event-ID": "0"}, after=ids[-1])
+        assert [e.event for e in late] == ["end"], "the later of the two counts"
+    everything = server.get("/v1/events").json["items"]
+    first = next(server.stream("/v1/events", headers={"Last-Event-ID": str(everything[2]["seq"])}))
+    assert first.data == everything[3]
+
+
+STREAMS = ("/v1/events", "/v1/jobs/x/events", "/v1/jobs/x/logs", "/v1/jobs/x/metrics")
+
+
+def test_streams_are_described_guarded_and_refused_like_everything_else(server: Server):
+    server.run(sh("echo hi", name="x"))
+    described = server.get("/openapi.json").json["paths"]
+    for path in STREAMS:
+        operation = described[path.replace("/x/", "/{name}/")]["get"]
+        assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
+        names = {p["name"] for p in operation["parameters"]}
+        assert "follow" in names
+        assert ("Last-Event-ID" in names) == ("after" in names)
+        assert {"401", "422"} <= set(operation["responses"])
+        assert server.call("GET", f"{path}?follow=true", token=None).status == 401
+        for query in ("follow=perhaps", "follow=true&folow=true", "follow=true&limit=-1"):
+            refused = server.call("GET", f"{path}?{query}")
+            assert (refused.status, refused.headers["content-type"]) == (422, PROBLEM), (path, query)
+            assert refused.json["problems"][0]["field"].startswith("query.")
+        if "after" in names:
+            refused = server.call("GET", f"{path}?follow=true", headers={"Last-Event-ID": "x"})
+            assert (refused.status, refused.headers["content-type"]) == (422, PROBLEM)
+            assert refused.json["problems"] == [
+                {"field": "header.Last-Event-ID", "message": "must be a whole number", "value": '"x"'}
+            ]
+        if "{name}" in path.replace("/x/", "/{name}/"):
+            missing = server.call("GET", path.replace("/x/", "/absent/") + "?follow=true")
+            assert (missing.status, missing.headers["content-type"]) == (404, PROBLEM)
+            assert [e.event for e in server.stream(path)][-1] == "end"
+    assert server.call("GET", "/v1/jobs/x/logs?follow=true&task=nobody-0").status == 404
+
+
+def test_a_backup_is_described_guarded_and_a_whole_archive(server: Server):
+    server.run(sh("echo x > $RESULT_DIR/model.bin", name="x"))
+    operation = server.get("/openapi.json").json["paths"]["/v1/backup"]["get"]
+    assert set(operation["responses"]["200"]["content"]) == {"application/x-tar"}
+    assert {"401", "422", "507"} <= set(operation["responses"])
+    assert [p["name"] for p in operation["parameters"]] == ["files"]
+    for files, has in (("false", False), ("true", True)):
+        answer = server.get("/v1/backup", files=files)
+        assert (answer.status, answer.headers["content-type"]) == (200, "application/x-tar")
+        with tarfile.open(fileobj=io.BytesIO(answer.body)) as tar:
+            names = tar.getnames()
+        assert "weft.db" in names
+        assert any(name.endswith("model.bin") for name in names) is has
+        assert "token" not in names
+    assert server.call("GET", "/v1/backup", token=None).status == 401
+    for query in ("files=perhaps", "file=true", "files="):
+        refused = server.call("GET", f"/v1/backup?{query}")
+        assert (refused.status, refused.headers["content-type"]) == (422, PROBLEM), query
+    assert server.post("/v1/backup").status == 405
+    assert not list(server.home.glob("backup-*")), "the copy that was sent is removed"
 
 
 TRAVERSALS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.jobtypes.complete import complete
-from weft.model.gang import Gang, Request, Task
+from weft.model.gang import Gang, Request, Task, Within
 from weft.model.job import Restart, RestartPolicy, Strategy, TrainingJob
 from weft.model.node import Gpu, Node
 from weft.model.problems import parse
@@ -84,7 +84,7 @@ def a_gang(
         max_wait=max_wait,
         needs_fetch=needs_fetch,
         strategy=Strategy(strategy),
-        one_node=one_node,
+        within=Within.NODE if one_node else Within.ANYWHERE,
         selector=tuple(sorted((selector or {}).items())),
     )
 

@@ -170,7 +170,7 @@ class Machine:
         return [str(event.state) for event in changes]
 
     def nothing_is_held(self) -> bool:
-        rooms = self.control.cluster.rooms.values()
+        rooms = self.control.books.cluster.rooms.values()
         return not self.world.processes and all(
             (room.cpu, room.memory, len(room.gpus), room.tasks)
             == (room.node.cpu, room.node.memory, len(room.node.gpus), 0)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def test_ls_shows_what_lives_and_the_newest_of_the_rest(server: FakeServer, caps
     assert lines[1].split()[:2] == ["new", "QUEUED"]
     assert lines[1].endswith("needs 8 gpu")
     assert lines[2].split()[:2] == ["old", "COMPLETED"]
-    assert said.err == "and 59 more (weft ls --all)\n"
+    assert said.err == "and 59 more\nnext: weft ls --all   weft show new\n"
     assert [asked.query["limit"] for asked in server.asked] == ["1000", "50"]
 
 
@@ -196,6 +197,7 @@ def test_an_unknown_job_is_an_error_with_a_next_step(server: FakeServer, capsys:
     server.on(
         "GET", "/v1/jobs/mnits", Reply({"title": "No such job", "detail": detail, "next": "weft ls"}, 404)
     )
+    server.on("GET", "/v1/jobs", Reply({"items": [{"name": "mnist"}], "total": 1, "next": None}))
     assert dispatch(["show", "mnits"]) == 1
     assert capsys.readouterr().err == f"weft: No such job: {detail}\nnext: weft ls\n"
 
@@ -229,6 +231,76 @@ def test_metrics_as_a_table_and_a_curve(server: FakeServer, capsys: Captured) ->
     assert capsys.readouterr().out.splitlines()[1].split() == ["loss", "0.2", "0.2", "1", "4", "5", "1"]
     assert dispatch(["metrics", "a", "--plot"]) == 0
     assert "loss (w-0, last 0.2)" in capsys.readouterr().out
+
+
+def test_logs_with_the_time_of_each_line(server: FakeServer, capsys: Captured) -> None:
+    server.on("GET", "/v1/jobs/a", Reply(job("a", "COMPLETED")))
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678000).astimezone()
+    line = {"task": "worker-0", "offset": 0, "time": moment.timestamp(), "text": "hi"}
+    server.on("GET", "/v1/jobs/a/logs", Reply({"items": [line], "next": {"worker-0": 3}}))
+    assert dispatch(["logs", "a", "--timestamps"]) == 0
+    stamp, text = capsys.readouterr().out.split()
+    assert (datetime.fromisoformat(stamp), text) == (moment, "hi")
+    assert stamp.startswith("2026-01-02T03:04:05.678")
+
+
+def test_show_says_what_each_role_asks_for(server: FakeServer, capsys: Captured) -> None:
+    two = job("a", "QUEUED")
+    two["spec"]["roles"] = {
+        "ps": {"replicas": 1, "resources": {"cpu": 0.5}},
+        "worker": {
+            "replicas": 4,
+            "resources": {"cpu": 8, "memory": "24Gi", "gpu": 1, "gpuType": "p100", "size": "p100-1"},
+        },
+    }
+    server.on("GET", "/v1/jobs/a", Reply(two))
+    server.on("GET", "/v1/jobs/a/events", Reply({"items": []}))
+    assert dispatch(["show", "a"]) == 0
+    assert (
+        "  asks for 1 × ps: 0.5 cpu\n           4 × worker: 8 cpu, 24Gi memory, 1 p100 gpu (size p100-1)\n"
+    ) in capsys.readouterr().out
+
+
+# ── the beginning of a name ──
+
+
+def named(server: FakeServer, *names: str) -> None:
+    items = [{"name": name, "state": "COMPLETED"} for name in names]
+    server.on("GET", "/v1/jobs", Reply({"items": items, "total": len(items), "next": None}))
+    for name in names:
+        server.on("GET", f"/v1/jobs/{name}/results", Reply({"items": [], "bytes": 0}))
+
+
+def test_the_beginning_of_a_name_is_enough_if_only_one_job_begins_so(
+    server: FakeServer, capsys: Captured
+) -> None:
+    named(server, "mnist-3", "cifar")
+    assert dispatch(["results", "mni"]) == 0
+    assert capsys.readouterr().err.endswith("next: weft show mnist-3\n")
+
+
+def test_a_whole_name_is_never_taken_for_a_beginning(server: FakeServer, capsys: Captured) -> None:
+    named(server, "mnist", "mnist-3")
+    assert dispatch(["results", "mnist"]) == 0
+    assert capsys.readouterr().err.endswith("next: weft show mnist\n")
+
+
+def test_a_beginning_that_several_jobs_share_is_refused_with_their_names(
+    server: FakeServer, capsys: Captured
+) -> None:
+    named(server, "mnist-3", "mnist-4", "cifar")
+    assert dispatch(["results", "mni"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("weft: there is no job mni: 2 jobs begin with it: mnist-3, mnist-4\nnext: ")
+
+
+@pytest.mark.parametrize("verb", ["halt", "resume", "cancel"])
+def test_what_changes_a_job_wants_its_whole_name(server: FakeServer, verb: str) -> None:
+    named(server, "mnist-3")
+    server.on("POST", f"/v1/jobs/mnist-3/{verb}", Reply(job("mnist-3", "QUEUED")))
+    assert dispatch([verb, "mni"]) == 1
+    assert dispatch(["delete", "mni", "--yes"]) == 1
+    assert server.lines() == [f"POST /v1/jobs/mni/{verb}", "DELETE /v1/jobs/mni"]
 
 
 # ── apply ──

@@ -184,6 +184,17 @@ def test_the_home_folder_is_never_packed(tmp_path: Path, monkeypatch: pytest.Mon
         pack(tmp_path)
 
 
+def test_the_home_of_a_server_is_left_out_wherever_it_is(tmp_path: Path) -> None:
+    """It holds the token, secrets and a link that leads out of the folder."""
+    root = write(tmp_path, {"train.py": "", "deep/home/weft.db": "", "deep/home/server.lock": "1"})
+    (root / "deep" / "home" / "runtime").symlink_to("/")
+    write(root, {"data/weft.db": "not a home, only a file of that name"})
+    assert list_files(root) == ["data", "data/weft.db", "deep", "train.py"]
+    pack(root).close()
+    with pytest.raises(PackageError, match="the home of a server"):
+        pack(root / "deep" / "home")
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(PackageError, match="no such folder"):
         pack(tmp_path / "nope")

@@ -211,7 +211,7 @@ class TestTime:
                 "can never start here: needs 1 cpu, 8 gpu; the node has 4 cpu, 16 GiB, 4 gpu (v100)"
             )
             assert status.finished == pytest.approx(begun + 90, abs=0.01)
-            assert len(m.control.pending) == 0
+            assert len(m.control.books.pending) == 0
 
         on_a_machine(story, [a_node(gpus=4)])
 
@@ -245,7 +245,7 @@ class TestOrder:
     def test_priority_first_then_first_come(self, on_a_machine: Tell) -> None:
         async def story(m: Machine) -> None:
             whole = {"roles": workers(1, resources={"cpu": 4})}
-            await m.submit("now", **whole)
+            await m.submit("now", priority="production", **whole)
             await m.until("now", State.PROCESSING)
             for name, priority in (("low", "low"), ("first", 0), ("second", 0), ("high", "high")):
                 await m.submit(name, priority=priority, **whole)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.builders import a_request
 from weft.backends.local import ports as ports_module
-from weft.backends.local.cgroups import Cgroups, discover
+from weft.backends.local.cgroups import Cgroups, discover, own_memory_limit
 from weft.backends.local.machine import Shape, carve, parse_gpus
 from weft.backends.local.pinning import Pinning
 from weft.backends.local.ports import FIRST, LAST, Ports
@@ -75,22 +75,22 @@ class TestCarving:
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("0, Tesla V100-SXM2-16GB", "v100"),
-        ("0, Tesla K80", "k80"),
-        ("0, NVIDIA A100-SXM4-40GB", "a100"),
-        ("0, NVIDIA H100 80GB HBM3", "h100"),
-        ("0, NVIDIA GeForce RTX 3090", "3090"),
-        ("0, Tesla P100-PCIE-16GB", "p100"),
-        ("0, NVIDIA L4", "l4"),
-        ("0, Quadro", "quadro"),
+        ("0, 16160, Tesla V100-SXM2-16GB", "v100"),
+        ("0, 16160, Tesla K80", "k80"),
+        ("0, 16160, NVIDIA A100-SXM4-40GB", "a100"),
+        ("0, 16160, NVIDIA H100 80GB HBM3", "h100"),
+        ("0, 16160, NVIDIA GeForce RTX 3090", "3090"),
+        ("0, 16160, Tesla P100-PCIE-16GB", "p100"),
+        ("0, 16160, NVIDIA L4", "l4"),
+        ("0, 16160, Quadro", "quadro"),
     ],
 )
 def test_a_gpus_type_is_its_models_number(line: str, kind: str) -> None:
-    assert parse_gpus(line + "\n") == (Gpu(0, kind),)
+    assert parse_gpus(line + "\n") == (Gpu(0, kind, memory=16160 << 20),)
 
 
 def test_lines_that_are_no_gpu_are_none() -> None:
-    assert parse_gpus("No devices were found\n\n1, Tesla T4\n") == (Gpu(1, "t4"),)
+    assert parse_gpus("No devices were found\n\n1, [N/A], Tesla T4\n") == (Gpu(1, "t4"),)
 
 
 class TestCgroups:
@@ -128,6 +128,14 @@ class TestCgroups:
         assert (root / "user/weft-x/cgroup.subtree_control").read_text() == "+memory +cpu"
         assert found.notes() == ()
 
+    def test_version_2_without_systemd_is_handed_down_from_the_root(self, tmp_path: Path) -> None:
+        root = tmp_path / "cg"
+        root.mkdir()
+        self.v2(root)
+        found = discover("weft-x", self.root, self.membership(tmp_path, "0::/\n"))
+        assert found == Cgroups(2, str(root / "weft-x"), str(root / "weft-x"))
+        assert (root / "cgroup.subtree_control").read_text() == "+memory +cpu"
+
     def test_version_2_without_the_controllers(self, tmp_path: Path) -> None:
         root = tmp_path / "cg"
         root.mkdir()
@@ -160,6 +168,30 @@ class TestCgroups:
 
     def test_whole_cpus_without_a_memory_limit_need_no_group(self) -> None:
         assert Cgroups(2, "/cg", "/cg").task("t", a_request(2)) == (None, ())
+
+    @pytest.mark.parametrize(
+        ("version", "own", "limits", "expected"),
+        [
+            (1, "/a/b", {"/a/b": "300", "/a": "200", "/": "9223372036854771712"}, 200),
+            (1, "/elsewhere", {"/": "500"}, 500),  # a container that sees its host's path
+            (2, "/a/b", {"/a/b": "100", "/a": "max"}, 100),
+            (2, "/a", {"/a": "max"}, None),
+            (2, "/../../x", {"/": "7"}, 7),
+        ],
+    )
+    def test_memory_is_what_the_own_group_and_those_around_it_allow(
+        self, tmp_path: Path, version: int, own: str, limits: dict[str, str], expected: int | None
+    ) -> None:
+        root = tmp_path / "cg"
+        mount, file = (root / "memory", "memory.limit_in_bytes") if version == 1 else (root, "memory.max")
+        for place, limit in limits.items():
+            folder = mount / place.lstrip("/")
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(limit + "\n")
+        if version == 2:
+            (root / "cgroup.controllers").write_text("cpu memory")
+        membership = self.membership(tmp_path, f"4:memory:{own}\n" if version == 1 else f"0::{own}\n")
+        assert own_memory_limit(root, membership) == expected
 
     def test_version_2_limits(self) -> None:
         plan, notes = Cgroups(2, "/cg", "/cg").task("t", a_request(0.5, memory=1))
@@ -241,7 +273,7 @@ class TestPinning:
         return moved
 
     def test_shared_tasks_leave_exclusive_cpus_and_come_back(self, pinned: dict[int, set[int]]) -> None:
-        pinning = Pinning({"n": (0, 1, 2, 3)}, members=lambda pid: [pid + 1])
+        pinning = Pinning({"n": (0, 1, 2, 3)}, members=lambda pids: {pid: [pid + 1] for pid in pids})
         assert pinning.cpus_for("n", ()) == [0, 1, 2, 3]
         pinning.started(("u", "shared"), "n", (), 100)
         pinning.started(("u", "own"), "n", (0, 1), 200)
@@ -252,20 +284,20 @@ class TestPinning:
         assert pinned == {100: {0, 1, 2, 3}, 101: {0, 1, 2, 3}}
 
     def test_an_ended_shared_task_is_not_moved_any_more(self, pinned: dict[int, set[int]]) -> None:
-        pinning = Pinning({"n": (0, 1)}, members=lambda _: [])
+        pinning = Pinning({"n": (0, 1)}, members=lambda pids: {pid: [] for pid in pids})
         pinning.started(("u", "shared"), "n", (), 100)
         pinning.ended(("u", "shared"))
         pinning.started(("u", "own"), "n", (0,), 200)
         assert pinned == {}
 
     def test_where_cpus_are_shared_nobody_is_pinned(self, pinned: dict[int, set[int]]) -> None:
-        pinning = Pinning({"n": ()}, members=lambda _: [])
+        pinning = Pinning({"n": ()}, members=lambda pids: {pid: [] for pid in pids})
         assert pinning.cpus_for("n", ()) == []
         pinning.started(("u", "t"), "n", (0,), 100)
         assert pinned == {}
 
     def test_a_process_that_is_gone_is_no_error(self) -> None:
-        pinning = Pinning({"n": (0, 1)}, members=lambda _: [])
+        pinning = Pinning({"n": (0, 1)}, members=lambda pids: {pid: [] for pid in pids})
         pinning.started(("u", "shared"), "n", (), 2**22 + 5)
         pinning.started(("u", "own"), "n", (0,), 1)
         assert pinning.cpus_for("n", ()) == [1]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from support.builders import GIB, a_complete_job, a_job, job_document
 from weft.jobtypes.catalogue import catalogue
-from weft.jobtypes.complete import complete
+from weft.jobtypes.complete import complete, read_job
 from weft.model import sizes
 from weft.model.gang import gang_of
 from weft.model.job import PRIORITY_CLASSES, RestartPolicy, TrainingJob
@@ -29,7 +29,7 @@ DIGEST = "sha256:" + "a" * 64
 
 def problems(document: dict[str, Any]) -> list[str]:
     with pytest.raises(Invalid) as refusal:
-        complete(parse(TrainingJob, document, "job demo"), "job demo")
+        complete(read_job(document, "job demo"), "job demo")
     return [str(problem) for problem in refusal.value.problems]
 
 
@@ -69,7 +69,7 @@ class TestRefusals:
             ({"priority": 1.5}, "spec.priority: write a whole number"),
             ({"isolation": "docker"}, "spec.isolation: must be 'process' or 'sandbox' (got \"docker\")"),
             ({"restart": {"policy": "sometimes"}}, "spec.restart.policy: must be 'never', 'on-failure'"),
-            ({"env": {"WEFT_X": "1"}}, "env: WEFT_X is set by Weft"),
+            ({"env": {"WEFT_X": "1"}}, "spec.env.WEFT_X: is set by Weft"),
             ({"env": {"A": True}}, 'spec.env.A: write text: "true" or "1" (got true)'),
             ({"env": {"1A": "x"}}, "spec.env.1A: must match"),
             (
@@ -315,17 +315,13 @@ def test_rules_for_the_whole_job_are_told_at_once_each_with_its_field() -> None:
             "roles": {"a": {"service": True, "env": {"WEFT_B": "1"}}},
         }
     }
-    with pytest.raises(Invalid) as refused:
-        parse(TrainingJob, document, "the job")
-    text = str(refused.value)
-    for part in (
-        "env: WEFT_A",
-        "secrets: WEFT_JOB_UID",
-        "roles.a.env: WEFT_B",
-        "isolation: choose one",
-        "roles: every role",
-    ):
-        assert part in text
+    assert [found.partition(": ")[0] for found in problems(document)] == [
+        "spec.env.WEFT_A",
+        "spec.secrets[0].env",
+        "spec.isolation",
+        "spec.roles",
+        "spec.roles.a.env.WEFT_B",
+    ]
 
 
 def test_a_password_in_a_git_url_is_refused() -> None:
@@ -343,3 +339,180 @@ def test_an_unknown_type_does_not_hide_other_problems() -> None:
         "spec.type",
         "spec.roles.w.resources.size",
     ]
+
+
+# ── mistakes of fields and of meaning in one refusal ──
+
+
+EVERYTHING_WRONG = """
+apiVersion: weft.dev/v1
+kind: TrainingJob
+metadata: {name: Mnist}
+spec:
+  type: comand
+  prioritty: 1
+  code: {git: 'https://host/x', subdir: ../up}
+  env: {WEFT_HOME: here, DEBUG: true}
+  secrets: [{name: s3, key: token, env: WEFT_TOKEN}, 7]
+  isolation: sandbox
+  image: busybox
+  roles:
+    ps: {service: true, resources: {memory: 512MB, gpuType: k80}}
+    worker: {service: true, replicas: 20000, resources: {size: huge, cpu: much}}
+  grace: soon
+  metrics:
+    - {source: regex, window: 0}
+    - {source: guess}
+    - {source: log, pattern: 'x(?P<x>.)'}
+"""
+
+
+def fields(document: dict[str, Any]) -> list[str]:
+    with pytest.raises(Invalid) as refused:
+        read_job(document, "the job")
+    return [problem.field for problem in refused.value.problems]
+
+
+def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+    assert fields(yaml.safe_load(EVERYTHING_WRONG)) == [
+        "metadata.name",
+        "spec.command",
+        "spec.type",
+        "spec.prioritty",
+        "spec.code.commit",
+        "spec.code.subdir",
+        "spec.env.WEFT_HOME",
+        "spec.env.DEBUG",
+        "spec.secrets[0].env",
+        "spec.secrets[1]",
+        "spec.isolation",
+        "spec.roles",
+        "spec.roles.ps.resources.memory",
+        "spec.roles.ps.resources.gpuType",
+        "spec.roles.worker.replicas",
+        "spec.roles.worker.resources.size",
+        "spec.roles.worker.resources.cpu",
+        "spec.grace",
+        "spec.metrics[0].pattern",
+        "spec.metrics[0].window",
+        "spec.metrics[1].source",
+        "spec.metrics[2].pattern",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "only"),
+    [
+        ({"command": "train.py"}, "spec.command"),
+        ({"command": [1, ""]}, "spec.command[0]"),
+        ({"command": None, "roles": {"w": {"command": 3}}}, "spec.roles.w.command"),
+        ({"command": None, "roles": {"w": 3}}, "spec.roles.w"),
+        ({"command": None, "roles": {"W": {"command": ["x"]}}}, "spec.roles.W"),
+        ({"command": None, "roles": ["w"]}, "spec.roles"),
+        ({"roles": {"w": {"resources": {"gpuType": "k80", "gpu": "one"}}}}, "spec.roles.w.resources.gpu"),
+        ({"roles": {"w": {"resources": {"gpuType": "k80", "size": "k80-3"}}}}, "spec.roles.w.resources.size"),
+        ({"roles": {"w": {"resources": {"gpuType": "k80", "size": 4}}}}, "spec.roles.w.resources.size"),
+        ({"roles": {"a": {"service": True}, "b": {"service": "no idea"}}}, "spec.roles.b.service"),
+        ({"roles": {"a": {"service": True}, "B": {}}}, "spec.roles.B"),
+        ({"code": {"git": "ext::x", "commit": "abcdef1"}}, "spec.code.git"),
+        ({"code": {"git": "https://host/x", "commit": "main"}}, "spec.code.commit"),
+        ({"code": 3}, "spec.code"),
+        ({"metrics": [{"source": "regex", "pattern": "("}]}, "spec.metrics[0].pattern"),
+        ({"metrics": [{"source": "guess", "pattern": "(?P<x>.)"}]}, "spec.metrics[0].source"),
+        ({"metrics": 3}, "spec.metrics"),
+    ],
+)
+def test_a_mistake_is_told_once_and_not_again_for_what_follows_from_it(
+    spec: dict[str, Any], only: str
+) -> None:
+    assert fields(job_document(**spec)) == [only]
+
+
+def test_what_is_wrong_inside_of_what_is_wrong_is_told_too() -> None:
+    found = fields(job_document(roles={"B!": {"resources": 3, "replicas": 0, "env": [1]}}))
+    assert found == ["spec.roles.B!", *(f"spec.roles.B!.{name}" for name in ("resources", "replicas", "env"))]
+
+
+KEYS = st.sampled_from(
+    ["", "x", "[key]", "*", "B!", "spec", "metadata", "name", "roles", "worker", "resources", "gpu_type", "gpuType",
+     "size", "command", "env", "WEFT_X", "code", "git", "metrics", "source", "pattern", "secrets", "restart"]
+)  # fmt: skip
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.sampled_from(["", "x", "regex", "k80-1", "[key]", "*"]),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(KEYS, inside, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(ANYTHING, ANYTHING, st.dictionaries(KEYS, ANYTHING, max_size=5))
+def test_no_document_is_too_strange_to_be_refused_in_words(roles: Any, code: Any, spec: Any) -> None:
+    with pytest.raises(Invalid) as refused:
+        read_job({"spec": {**spec, "roles": {"worker": roles, "B!": roles}, "code": code}}, "the job")
+    assert all(problem.message for problem in refused.value.problems)
+
+
+def test_a_spec_that_is_no_mapping_is_the_only_problem() -> None:
+    assert fields({"spec": 3}) == ["spec"]
+
+
+Mistake = tuple[str, tuple[str | int, ...], Any]
+
+MISTAKES: list[Mistake] = [
+    ("metadata.name", ("metadata", "name"), "Not A Name"),
+    ("metadata.lables", ("metadata", "lables"), {}),
+    ("spec.type", ("spec", "type"), "comand"),
+    ("spec.command", ("spec", "command"), None),
+    ("spec.args[1]", ("spec", "args"), ["a", 2]),
+    ("spec.prioritty", ("spec", "prioritty"), 1),
+    ("spec.priority", ("spec", "priority"), "urgent"),
+    ("spec.grace", ("spec", "grace"), "soon"),
+    ("spec.env.WEFT_X", ("spec", "env", "WEFT_X"), "1"),
+    ("spec.env.A", ("spec", "env", "A"), True),
+    ("spec.code", ("spec", "code", "package"), DIGEST),
+    ("spec.code.subdir", ("spec", "code", "subdir"), "../x"),
+    ("spec.isolation", ("spec", "isolation"), "sandbox"),
+    ("spec.restart.policy", ("spec", "restart"), {"policy": "perhaps"}),
+    ("spec.roles.ps.replicas", ("spec", "roles", "ps", "replicas"), 0),
+    ("spec.roles.ps.resources.memory", ("spec", "roles", "ps", "resources", "memory"), "512MB"),
+    ("spec.roles.ps.resources.gpuType", ("spec", "roles", "ps", "resources", "gpuType"), "k80"),
+    ("spec.roles.worker.resources.size", ("spec", "roles", "worker", "resources", "size"), "huge"),
+    ("spec.roles.worker.resources.cpu", ("spec", "roles", "worker", "resources", "cpu"), "much"),
+    ("spec.roles.worker.replcas", ("spec", "roles", "worker", "replcas"), 2),
+    ("spec.metrics[0].pattern", ("spec", "metrics", 0, "pattern"), None),
+    ("spec.metrics[0].window", ("spec", "metrics", 0, "window"), 0),
+    ("spec.metrics[1].source", ("spec", "metrics", 1, "source"), "guess"),
+    ("spec.secrets[0].key", ("spec", "secrets", 0, "key"), "/"),
+    ("spec.results.include", ("spec", "results", "include"), "**"),
+]
+
+
+def a_rich_document() -> dict[str, Any]:
+    return job_document(
+        code={"git": "https://host/x", "commit": "abcdef1"},
+        image="busybox",
+        env={},
+        secrets=[{"name": "s3", "key": "token", "env": "TOKEN"}],
+        roles={"ps": {"resources": {}, "service": True}, "worker": {"resources": {}}},
+        metrics=[{"source": "regex", "pattern": "(?P<x>.)"}, {"source": "log"}],
+        results={},
+    )
+
+
+def test_the_document_without_mistakes_is_a_job() -> None:
+    read_job(a_rich_document(), "the job")
+
+
+@given(st.sets(st.integers(0, len(MISTAKES) - 1), min_size=1))
+def test_mistakes_that_have_nothing_to_do_with_each_other_are_all_told_and_nothing_else(
+    chosen: set[int],
+) -> None:
+    document = a_rich_document()
+    for _, (*way, last), value in (MISTAKES[number] for number in chosen):
+        part: Any = document
+        for step in way:
+            part = part[step]
+        part[last] = value
+    assert sorted(fields(document)) == sorted(MISTAKES[number][0] for number in chosen)

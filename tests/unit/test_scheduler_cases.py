@@ -11,14 +11,15 @@ from weft.scheduler.cluster import Cluster
 from weft.scheduler.explain import describe, explain
 from weft.scheduler.feasible import place
 from weft.scheduler.pending import Pending, Waiting
+from weft.scheduler.plan import Plan
 from weft.scheduler.schedule import Snapshot, schedule
 
 
-def plan(nodes: list[Node], *jobs: tuple[str, Gang, int, float], now: float = 0.0, patience: float = 300.0):  # type: ignore[no-untyped-def]
+def plan(nodes: list[Node], *jobs: tuple[str, Gang, int, float], now: float = 0.0) -> Plan:
     pending = Pending()
     for name, gang, priority, since in jobs:
         pending.add(Waiting(name, name, gang, priority, since))
-    return schedule(Snapshot(Cluster(nodes), pending, now, patience))
+    return schedule(Snapshot(Cluster(nodes), pending, now))
 
 
 def started(*arguments, **options) -> list[str]:  # type: ignore[no-untyped-def]
@@ -42,29 +43,6 @@ class TestOrder:
     def test_small_jobs_go_around_a_big_one_that_does_not_fit(self) -> None:
         jobs = [("big", BIG, 0, 0.0), ("small", SMALL, 0, 1.0)]
         assert started([a_node(cpu=2)], *jobs) == ["small"]
-
-
-class TestPatience:
-    nodes = (a_node("node-0", cpu=2), a_node("node-1", cpu=4))
-    jobs = (("first", BIG, 0, 0.0), ("big", BIG, 0, 0.5), ("small", SMALL, 0, 1.0))
-
-    def test_within_it_others_may_overtake(self) -> None:
-        found = plan(list(self.nodes), *self.jobs, now=300.0)
-        assert ([p.uid for p in found.placements], found.held_for) == (["first", "small"], None)
-
-    def test_after_it_nothing_behind_starts(self) -> None:
-        found = plan(list(self.nodes), *self.jobs, now=301.0)
-        assert ([p.uid for p in found.placements], found.held_for) == (["first"], "big")
-
-    def test_who_is_better_than_the_holder_still_starts(self) -> None:
-        jobs = (*self.jobs, ("urgent", SMALL, 10, 200.0))
-        assert started(list(self.nodes), *jobs, now=301.0) == ["urgent", "first"]
-
-    def test_a_job_that_can_never_start_holds_nobody_up(self) -> None:
-        """It used to close the whole cluster five minutes after anyone asked for too much."""
-        jobs = [("monster", a_gang(a_request(64)), 100, 0.0), ("small", SMALL, 0, 1.0)]
-        found = plan([a_node(cpu=4)], *jobs, now=10_000.0)
-        assert ([p.uid for p in found.placements], found.held_for) == (["small"], None)
 
 
 class TestPlaces:
@@ -107,7 +85,8 @@ class TestExplanations:
         assert said.ever is False
         assert said.reason == (
             "can never start here: needs 1 cpu, 8 gpu; "
-            "the largest of 2 nodes has 16 cpu, 64 GiB, 4 gpu (v100); all together 24 cpu"
+            "the largest of 2 nodes has 16 cpu, 64 GiB, 4 gpu (v100); all together 24 cpu; "
+            "2 of 2 nodes lack 8 gpu"
         )
 
     def test_on_a_single_node_it_is_the_node(self) -> None:
@@ -154,7 +133,7 @@ class TestTheQueue:
         for uid in ("a", "b"):
             pending.add(Waiting(uid, uid, SMALL, 0, 0.0))
         pending.remove("a")
-        assert list(pending.groups) == [SMALL.signature]
+        assert list(pending.groups) == [(0, "default", "", SMALL.signature)]
         pending.remove("b")
         assert pending.groups == {}
         assert "b" not in pending

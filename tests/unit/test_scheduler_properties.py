@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from support.builders import GIB, a_gang, a_node, a_request
-from weft.model.gang import Gang, Request
+from weft.model.gang import Gang, Request, Within
 from weft.model.node import Node
 from weft.model.status import Binding
 from weft.scheduler import schedule as module
@@ -119,7 +119,7 @@ def test_each_task_gets_what_it_asked_for(nodes: list[Node], queue: Any) -> None
     for placement in plan.placements:
         gang = pending[placement.uid].gang
         places = {binding.node for binding in placement.bindings}
-        assert not gang.one_node or len(places) == 1
+        assert gang.within is not Within.NODE or len(places) == 1
         assert all(dict(gang.selector).items() <= dict(by_name[name].labels).items() for name in places)
 
 
@@ -161,20 +161,6 @@ def test_whoever_starts_passes_only_jobs_that_do_not_fit(nodes: list[Node], queu
     assert [p.uid for p in plan.placements] == [j.uid for j in pending.in_order() if j.uid in placed]
 
 
-@given(nodes(), queues)
-def test_behind_a_job_out_of_patience_nothing_starts(nodes: list[Node], queue: Any) -> None:
-    pending = waiting(queue)
-    plan = schedule(Snapshot(Cluster(nodes), pending, now=400.0, patience=100.0))
-    if plan.held_for is None:
-        for job in pending:
-            if 400.0 - job.since > 100.0 and job.uid not in {p.uid for p in plan.placements}:
-                assert not could_ever_fit(Cluster(nodes), job.gang)
-        return
-    holder = pending[plan.held_for]
-    assert 400.0 - holder.since > 100.0
-    assert all(pending[p.uid].order < holder.order for p in plan.placements)
-
-
 @given(nodes(), gangs)
 def test_undoing_gives_back_exactly_what_was_taken(nodes: list[Node], gang: Gang) -> None:
     cluster = Cluster(nodes)
@@ -195,7 +181,7 @@ def test_undoing_gives_back_exactly_what_was_taken(nodes: list[Node], gang: Gang
 
 @given(nodes(), gangs)
 def test_pack_uses_one_node_where_one_is_enough(nodes: list[Node], gang: Gang) -> None:
-    assume(gang.strategy == "pack" and not gang.one_node)
+    assume(gang.strategy == "pack" and gang.within is not Within.NODE)
     bindings = place(Cluster(nodes), gang)
     alone = place(Cluster(nodes), a_gang(tasks=gang.tasks, one_node=True, selector=dict(gang.selector)))
     if alone is not None:
@@ -241,16 +227,16 @@ def test_who_takes_any_gpu_leaves_the_rare_one_to_who_needs_it(kinds: list[str])
 def test_equal_requests_are_asked_once_a_cycle(monkeypatch: Any) -> None:
     asked = []
 
-    def counted(cluster: Cluster, gang: Gang) -> Any:
+    def counted(cluster: Cluster, gang: Gang, mix: Any) -> Any:
         asked.append(gang)
-        return place(cluster, gang)
+        return place(cluster, gang, mix=mix)
 
-    monkeypatch.setattr(module, "place", counted)
+    monkeypatch.setattr(module, "place_elastic", counted)
     pending = waiting([(a_gang(a_request(4)), 0, float(i)) for i in range(1000)])
     plan = schedule(Snapshot(Cluster([a_node(cpu=8)]), pending, now=10.0))
     assert len(plan.placements) == 2
     assert len(asked) == 3
-    assert plan.blocked == {a_gang(a_request(4)).signature}
+    assert plan.full == (a_gang(a_request(4)).signature,)
 
 
 def test_memory_is_counted_in_bytes() -> None:

@@ -91,6 +91,29 @@ def count_commits(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 class TestGroupCommit:
+    def test_every_commit_is_forced_to_disk_before_it_is_acknowledged(
+        self, with_store: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Asked of the writer's own connection at the very commit: a pragma holds for one connection only."""
+        found: list[tuple[int, str]] = []
+
+        async def story(store: Store) -> None:
+            commit = store._writer._commit
+
+            def looked(connection: sqlite3.Connection, batch: Any) -> None:
+                (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
+                (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+                found.append((synchronous, journal))
+                commit(connection, batch)
+
+            monkeypatch.setattr(store._writer, "_commit", looked)
+            await asyncio.gather(*(store.write([new(f"job-{i}")], refusable=True) for i in range(20)))
+            await store.write([event("job-1")])
+
+        with_store(story)
+        full = 2
+        assert set(found) == {(full, "wal")}
+
     def test_many_writers_share_few_commits(self, with_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         async def story(store: Store) -> None:
             sizes = count_commits(store, monkeypatch)

@@ -11,17 +11,28 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.client.documents import Document, load_documents, refused
-from weft.client.errors import ApiError, BadDocument, NoServer, Unreachable
+from weft.client.documents import Document, listed, load_documents, refused
+from weft.client.errors import (
+    ApiError,
+    BadDocument,
+    NoServer,
+    PackageError,
+    Unreachable,
+    WeftError,
+    describe_problem,
+)
 from weft.client.home import Endpoint, find_endpoint, home_folder
+from weft.client.progress import Counted, Progress
 from weft.client.sse import Event, Parser
 from weft.client.transport import Answer, Transport, segment
 
 if TYPE_CHECKING:
     from weft.client.job import Job
+    from weft.client.package import Package
     from weft.model.job import TrainingJob
 
     Jobs = list[Job]
@@ -69,38 +80,56 @@ class Client:
 
     # ── jobs ─────────────────────────────────────────────────────────────────────────────────────
 
-    def submit(self, job: AnyJob, *, key: str | None = None) -> Job:
+    def submit(self, job: AnyJob, *, key: str | None = None, progress: Progress | None = None) -> Job:
         """Submit a job: a document, a model, or the path of a file with exactly one.
 
         A folder named in `spec.code.path` is packed and uploaded if the server does not have it. The same
         `key` submits once, however often it is sent; by default every call makes a key of its own.
         """
         from weft.client.job import Job
-        from weft.client.upload import packed_code
 
-        document = self.as_document(job)
-        with packed_code(document) as (ready, package):
-            try:
-                if package is not None and not self.has_package(package.digest):
-                    self._create(ready, dry_run=True)  # what is refused anyway need not be uploaded first
-                    self.put_package(package.digest, package.file, package.size)
-                return Job(self, self._create(ready, key=key or uuid.uuid4().hex))
-            except ApiError as error:
-                raise (refused(document, error) if error.problems and document.source else error) from None
+        with self._packed(self.as_document(job), progress) as (ready, package):
+            if package is not None and not self.has_package(package.digest):
+                self._create(ready, dry_run=True)  # what is refused anyway need not be uploaded first
+                self.put_package(package.digest, package.file, package.size, progress)
+            return Job(self, self._create(ready, key=key or uuid.uuid4().hex))
 
-    def check(self, job: AnyJob) -> Json:
+    def check(self, job: AnyJob, *, progress: Progress | None = None) -> Json:
         """The job as the server would take it, with every default filled in; nothing is submitted."""
+        document = self.as_document(job)
+        with self._packed(document, progress) as (ready, package):
+            checked = self._create(ready, dry_run=True)
+            if package is not None:  # as it was written, so that what is printed can be run
+                checked["spec"]["code"] = document.value["spec"]["code"]
+            return checked
+
+    @contextmanager
+    def _packed(self, document: Document, progress: Progress | None) -> Iterator[tuple[Json, Package | None]]:
+        """The document with its code as a package. A refusal names the file, and tells of a folder that
+        cannot be packed together with what the server finds wrong in the rest."""
         from weft.client.upload import packed_code
 
-        document = self.as_document(job)
-        with packed_code(document) as (ready, package):
-            try:
-                checked = self._create(ready, dry_run=True)
-                if package is not None:  # as it was written, so that what is printed can be run
-                    checked["spec"]["code"] = document.value["spec"]["code"]
-                return checked
-            except ApiError as error:
-                raise (refused(document, error) if error.problems and document.source else error) from None
+        try:
+            with packed_code(document, progress) as packed:
+                yield packed
+        except PackageError as problem:
+            others = self._problems({**document.value, "spec": {**document.value["spec"], "code": None}})
+            if not (document.source or others):
+                raise
+            lines = [f"spec.code.path: {problem}", *map(describe_problem, others)]
+            raise BadDocument(document.source or "Not valid", listed(lines), problem.next) from None
+        except ApiError as error:
+            raise (refused(document, error) if error.problems and document.source else error) from None
+
+    def _problems(self, document: Json) -> Items:
+        """What the server finds wrong with a document; nothing where it cannot be asked."""
+        try:
+            self._create(document, dry_run=True)
+        except ApiError as error:
+            return error.problems
+        except WeftError:
+            pass
+        return []
 
     def as_document(self, job: AnyJob) -> Document:
         """Any form of a job as a document with its source; a dictionary's paths are relative to here."""
@@ -234,6 +263,10 @@ class Client:
                 break
         return points
 
+    def has_metrics(self, name: str) -> bool:
+        """Whether the job has measured anything yet."""
+        return bool(self._get(f"/v1/jobs/{segment(name)}/metrics", {"limit": 1})["items"])
+
     def follow_metrics(self, name: str, metric: str | None = None) -> Iterator[Items]:
         """Points as they are logged, in batches, until the job has ended."""
         query: Json = {"name": metric}
@@ -302,13 +335,16 @@ class Client:
     def delete_secret(self, name: str) -> None:
         self.ask("DELETE", f"/v1/secrets/{segment(name)}")
 
-    def backup(self, target: str | os.PathLike[str], *, files: bool = False) -> int:
+    def backup(
+        self, target: str | os.PathLike[str], *, files: bool = False, progress: Progress | None = None
+    ) -> int:
         """Write a consistent copy of the server's data (with `files`, also all jobs' files) to a tar file;
         its size in bytes."""
         from weft.client.download import save_private
 
         size: int = self.download(
-            f"/v1/backup?files={str(files).lower()}", lambda answer: save_private(answer, Path(target))
+            f"/v1/backup?files={str(files).lower()}",
+            lambda answer: save_private(answer, Path(target), progress),
         )
         return size
 
@@ -323,7 +359,8 @@ class Client:
             raise
         return True
 
-    def put_package(self, digest: str, content: Any, size: int) -> None:
+    def put_package(self, digest: str, content: Any, size: int, progress: Progress | None = None) -> None:
+        content = Counted(content, "uploading", size, progress) if progress else content
         headers = {"Content-Type": "application/gzip", "Content-Length": str(size)}
         self._http.request("PUT", f"/v1/packages/{digest}", body=content, headers=headers)
 

@@ -69,8 +69,12 @@ def load_documents(path: str) -> list[Document]:
 def refused(document: Document, error: ApiError) -> BadDocument:
     """The server's refusal of a document, with the file in front."""
     lines = [describe_problem(problem) for problem in error.problems] or [error.detail or error.title]
-    cause = lines[0] if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)
-    return BadDocument(document.source, cause, error.next or "weft schema TrainingJob")
+    return BadDocument(document.source, listed(lines), error.next or "weft schema TrainingJob")
+
+
+def listed(lines: Sequence[str]) -> str:
+    """One cause in the sentence, several below it."""
+    return lines[0] if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)
 
 
 def _read(path: str) -> tuple[str, str, Path]:

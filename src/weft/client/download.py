@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, cast
 
 from weft.client.errors import WeftError
+from weft.client.progress import Counted, Progress
 from weft.client.transport import Answer
 
-Progress = Callable[[int], None]
 
-
-class _Counted:
-    """Reads through, telling how many bytes have passed."""
-
-    def __init__(self, answer: Answer, progress: Progress | None):
-        self._answer = answer
-        self._progress = progress
-        self._passed = 0
-
-    def read(self, size: int) -> bytes:
-        data = self._answer.read(size)
-        self._passed += len(data)
-        if self._progress is not None:
-            self._progress(self._passed)
-        return data
-
-
-def unpack(answer: Answer, folder: Path, progress: Progress | None = None) -> int:
+def unpack(answer: Answer, folder: Path, progress: Progress | None = None, total: int | None = None) -> int:
     """Extract a tar stream into a folder, refusing everything that would leave it; the number of files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = 0
-    with _opened(_Counted(answer, progress)) as tar:
+    with _opened(Counted(answer, "fetching", total, progress)) as tar:
         try:
             for member in tar:
                 tar.extract(member, folder, filter="data")
@@ -48,20 +30,21 @@ def unpack(answer: Answer, folder: Path, progress: Progress | None = None) -> in
 
 def read_member(answer: Answer, path: str) -> bytes | None:
     """One file of a tar stream; the rest is left unread."""
-    with _opened(_Counted(answer, None)) as tar:
+    with _opened(answer) as tar:
         for member in tar:
             if member.name.removeprefix("./") == path and (content := tar.extractfile(member)) is not None:
                 return content.read()
     return None
 
 
-def save_private(answer: Answer, target: Path) -> int:
+def save_private(answer: Answer, target: Path, progress: Progress | None = None) -> int:
     """Write a stream to a file that only its owner can read, complete or not at all."""
     partial = target.with_name(target.name + ".part")
+    source = Counted(answer, "writing", None, progress)
     size = 0
     try:
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            while data := answer.read(1 << 20):
+            while data := source.read(1 << 20):
                 size += file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -25,6 +25,11 @@ def home_folder(home: str | os.PathLike[str] | None = None) -> Path:
     return Path(chosen).expanduser().absolute()
 
 
+def is_home(folder: Path) -> bool:
+    """Whether a server keeps its data here, whichever it is: such a folder holds a token and secrets."""
+    return (folder / "server.lock").exists() and (folder / "weft.db").exists()
+
+
 def server_document(home: Path) -> dict[str, Any] | None:
     """What the last server of this home wrote about itself, whether or not it still runs."""
     try:

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import IO
 
 from weft.client.errors import PackageError
+from weft.client.home import is_home
 from weft.client.ignore import DEFAULT_PATTERNS, IGNORE_FILE, IgnoreRules
+from weft.client.progress import Progress
 
 MAX_BYTES = 512 * 2**20
 COMPRESSION = 1
@@ -50,9 +52,10 @@ class _Entry:
 class _Hashed:
     """A writer that remembers the sha256 and size of what passed, and stops at the limit."""
 
-    def __init__(self, target: IO[bytes], limit: int):
+    def __init__(self, target: IO[bytes], limit: int, progress: Progress | None):
         self._target = target
         self._limit = limit
+        self._progress = progress
         self.sha256 = hashlib.sha256()
         self.size = 0
 
@@ -61,6 +64,8 @@ class _Hashed:
         if self.size > self._limit:
             raise _TooLarge
         self.sha256.update(data)
+        if self._progress is not None:
+            self._progress("packing", self.size, None)
         return self._target.write(data)
 
     def flush(self) -> None:
@@ -71,12 +76,12 @@ class _TooLarge(Exception):
     pass
 
 
-def pack(folder: str | os.PathLike[str], limit: int = MAX_BYTES) -> Package:
+def pack(folder: str | os.PathLike[str], limit: int = MAX_BYTES, progress: Progress | None = None) -> Package:
     """Pack a folder by its ignore rules. Refuses links that leave it and packages over the limit."""
     root = Path(folder).expanduser().absolute()
     _check_folder(root)
     target = tempfile.TemporaryFile()  # noqa: SIM115  (the package keeps it open)
-    hashed = _Hashed(target, limit)
+    hashed = _Hashed(target, limit, progress)
     files = 0
     try:
         with (
@@ -107,6 +112,12 @@ def _check_folder(root: Path) -> None:
     if not root.is_dir():
         cause = "it is a file, not a folder" if root.exists() else "there is no such folder"
         raise PackageError(f"cannot pack {root}", cause)
+    if is_home(root):
+        raise PackageError(
+            f"will not pack {root}",
+            "it is the home of a server, with its token and secrets",
+            "put the code into a folder of its own, or name one: --code DIR",
+        )
     for precious in (Path("/"), Path.home()):
         if root.resolve() == precious.resolve():
             raise PackageError(
@@ -131,7 +142,7 @@ def _walk(folder: Path, prefix: str, rules: IgnoreRules) -> Iterator[_Entry]:
     for item in found:
         path = prefix + item.name
         is_folder = item.is_dir(follow_symlinks=False)
-        if rules.ignores(path, is_folder):
+        if rules.ignores(path, is_folder) or (is_folder and is_home(Path(item.path))):
             continue
         info = item.stat(follow_symlinks=False)
         if not (is_folder or stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from weft.client.documents import Document
-from weft.client.errors import BadDocument, PackageError
 from weft.client.package import Package, pack
+from weft.client.progress import Progress
 
 
 @contextmanager
-def packed_code(document: Document) -> Iterator[tuple[dict[str, Any], Package | None]]:
+def packed_code(
+    document: Document, progress: Progress | None = None
+) -> Iterator[tuple[dict[str, Any], Package | None]]:
     """The document with `code.path` replaced by `code.package`, and the packed folder while it is open.
 
     A relative path is relative to the file that says it. Anything that is not a plain `code.path` goes
@@ -28,12 +30,7 @@ def packed_code(document: Document) -> Iterator[tuple[dict[str, Any], Package | 
     if "package" in code or "git" in code:
         yield document.value, None
         return
-    try:
-        package = pack(document.folder / Path(path).expanduser())
-    except PackageError as problem:
-        if document.source:
-            raise BadDocument(f"{document.source}: spec.code.path", str(problem), problem.next) from None
-        raise
+    package = pack(document.folder / Path(path).expanduser(), progress=progress)
     try:
         kept = {name: value for name, value in code.items() if name != "path"}
         yield {**document.value, "spec": {**spec, "code": {"package": package.digest, **kept}}}, package

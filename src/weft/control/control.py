@@ -20,12 +20,23 @@ from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
 from weft.jobtypes.complete import complete
 from weft.model.job import TrainingJob
-from weft.model.lifecycle import Admitted, Asked, Event, Placed, Refused, advance
-from weft.model.status import Binding, Desire, State
-from weft.scheduler.cluster import Cluster
-from weft.scheduler.explain import Explanation, describe, explain
-from weft.scheduler.pending import Pending, Waiting
-from weft.scheduler.schedule import Snapshot, schedule
+from weft.model.lifecycle import (
+    Admitted,
+    Asked,
+    Event,
+    Joined,
+    Placed,
+    Preempted,
+    Refused,
+    Shrunk,
+    advance,
+)
+from weft.model.status import Binding, Desire, State, TaskState
+from weft.scheduler.explain import Explanation, describe, explain, explain_waiting
+from weft.scheduler.pending import Waiting
+from weft.scheduler.running import Running
+from weft.scheduler.schedule import schedule
+from weft.scheduler.state import State as Books
 from weft.store.changes import Create, Delete, Happened
 from weft.store.store import Store
 from weft.store.writer import Conflict
@@ -60,9 +71,7 @@ class Control:
         self.jobs: dict[str, LiveJob] = {}
         """By uid: everything that runs, waits or is halted being stopped; not what is idle."""
         self._names: dict[str, LiveJob] = {}
-        self.cluster = Cluster(backend.nodes())
-        self.pending = Pending()
-        self.held_for: str | None = None
+        self.books = Books(backend.nodes())
         self._loop = asyncio.get_running_loop()
         self._metrics = MetricsIntake(store, backend.metrics_file)
         self.guardian = Guardian(
@@ -73,12 +82,13 @@ class Control:
             queue=self.enqueue,
             unqueue=self._dequeue,
             release=self._release,
+            release_tasks=self._release_tasks,
             retired=self._retired,
             why_waiting=self.why_waiting,
             log_tail=backend.log_tail,
         )
         self._cycle: asyncio.Handle | None = None
-        self._reasons: dict[tuple[object, ...], str] = {}
+        self._reasons: dict[object, str] = {}
         self._reasons_of: tuple[object, ...] = ()
         self._expiry = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
@@ -275,35 +285,69 @@ class Control:
 
     def enqueue(self, job: LiveJob) -> None:
         since = job.status.queued or self.clock()
-        self.pending.add(Waiting(job.uid, job.name, job.gang, job.priority, since, job.spec.queue))
+        self.books.submit(
+            Waiting(
+                job.uid,
+                job.name,
+                job.gang,
+                job.priority,
+                since,
+                job.spec.queue,
+                job.metadata.owner or "",
+                attained=job.status.ran,
+            )
+        )
         self.wake_scheduler()
 
     def _dequeue(self, job: LiveJob) -> None:
-        self.pending.remove(job.uid)
+        self.books.withdraw(job.uid)
         self.wake_scheduler()
 
     def _release(self, job: LiveJob) -> None:
-        if not job.taken:
-            return
-        for binding, request in job.taken:
-            self.cluster.release(binding, request)
-        job.taken.clear()
-        self.wake_scheduler()
+        now = self.clock()
+        left = self.books.leave(job.uid, now)
+        if left is not None:
+            if job.status.state is State.COMPLETED:
+                self.books.completed(left, now)
+            self.wake_scheduler()
+
+    def _release_tasks(self, job: LiveJob, tasks: tuple[str, ...], replaced: bool) -> None:
+        if job.uid in self.books.running:
+            self.books.leave_tasks(job.uid, tasks, self.clock(), missing=replaced)
+            self.wake_scheduler()
 
     def take(self, job: LiveJob) -> None:
         """Take the job's place in the cluster as its status has it."""
-        for task in job.status.tasks:
-            if task.binding is not None:
-                request = job.gang.task(task.name).request
-                binding = self._as_carved_now(task.binding)
-                self.cluster.take(binding, request)
-                job.taken.append((binding, request))
+        bindings = [
+            self._as_carved_now(task.binding) for task in job.status.tasks if task.binding is not None
+        ]
+        self.books.restore(
+            Running(
+                job.uid,
+                job.name,
+                job.gang,
+                job.priority,
+                job.spec.queue,
+                job.metadata.owner or "",
+                job.status.started or self.clock(),
+                {binding.task: binding for binding in bindings},
+                attained=job.status.ran,
+                leaving=job.status.giving_way is not None,
+                shrinking=frozenset(task.name for task in job.status.tasks if task.leaving),
+            ),
+            self.clock(),
+        )
+        lost = tuple(task.name for task in job.status.tasks if task.state is TaskState.LOST)
+        if lost:
+            self.books.running[job.uid].missing = lost
+            self.books.running.broken[job.uid] = None
 
     def _as_carved_now(self, binding: Binding) -> Binding:
         """Where a task that runs on counts, if its node is gone because the machine was carved anew."""
-        if binding.node in self.cluster.rooms:
+        rooms = self.books.cluster.rooms
+        if binding.node in rooms:
             return binding
-        roomiest = max(self.cluster.rooms.values(), key=lambda room: room.cpu)
+        roomiest = max(rooms.values(), key=lambda room: room.cpu)
         return Binding(binding.task, roomiest.node.name)
 
     def wake_scheduler(self) -> None:
@@ -313,29 +357,35 @@ class Control:
 
     def _schedule(self) -> None:
         self._cycle = None
-        if not len(self.pending):
-            self.held_for = None
+        books = self.books
+        if not len(books.pending) and not books.running.elastic:
             return
-        plan = schedule(Snapshot(self.cluster, self.pending, self.clock()))
-        self.held_for = plan.held_for
+        now = self.clock()
+        plan = schedule(books.snapshot(now), books.policy)
+        books.decided(plan)
         for placement in plan.placements:
             job = self.jobs[placement.uid]
-            self.pending.remove(job.uid)
+            books.start(job.uid, placement.bindings, now)
             self.guardian.handle(job, Placed(placement.bindings), "scheduler")
-            self.take(job)
+        for change in (*plan.repairs, *plan.growths):
+            books.join(change.uid, change.bindings, now)
+            self.guardian.handle(self.jobs[change.uid], Joined(change.bindings), "scheduler")
+        for preemption in plan.preemptions:
+            name = self.jobs[preemption.uid].name
+            for uid in preemption.evicted:
+                self.guardian.handle(self.jobs[uid], Preempted(name), "scheduler")
+            for shrink in preemption.shrunk:
+                self.guardian.handle(self.jobs[shrink.uid], Shrunk(shrink.tasks, name), "scheduler")
 
     def explain(self, job: LiveJob) -> Explanation:
-        explanation = explain(self.cluster, job.gang)
-        if self.held_for is not None and self.held_for != job.uid and self.held_for in self.jobs:
-            holder = self.jobs[self.held_for].name
-            return replace(
-                explanation, reason=f"waits behind {holder}, which has waited longest; {explanation.reason}"
-            )
-        return explanation
+        waiting = self.books.pending.get(job.uid)
+        if waiting is None:
+            return explain(self.books.cluster, job.gang, self.books.running)
+        return explain_waiting(self.books, waiting)
 
     def why_waiting(self, job: LiveJob) -> str:
         """The reason alone, worked out once for all jobs that ask for the same at the same time."""
-        state = (self.clock() // 1.0, tuple(room.tasks for room in self.cluster.rooms.values()))
+        state = (self.clock() // 1.0, self.books.cluster.freed, len(self.books.running))
         if state != self._reasons_of:
             self._reasons_of, self._reasons = state, {}
         signature = job.gang.signature
@@ -344,7 +394,7 @@ class Control:
         return self._reasons[signature]
 
     def waiting(self) -> list[Waiting]:
-        return self.pending.in_order()
+        return self.books.pending.in_order()
 
     def needs(self, job: Waiting) -> str:
         return describe(job.gang)
@@ -373,7 +423,7 @@ class Control:
         """A job runs out of patience without anything else happening: look now and then."""
         while True:
             await asyncio.sleep(HOLD_CHECK)
-            if len(self.pending):
+            if len(self.books.pending):
                 self.wake_scheduler()
 
 

@@ -20,6 +20,7 @@ from weft.control.live import LiveJob, status_row
 from weft.control.metrics import MetricsIntake
 from weft.model.failures import Code, Failure, Permanent, Temporary
 from weft.model.lifecycle import (
+    Admitted,
     Asked,
     Dequeue,
     Enqueue,
@@ -32,7 +33,9 @@ from weft.model.lifecycle import (
     Outcome,
     Provision,
     Provisioned,
+    Readmit,
     Release,
+    ReleaseTasks,
     ResultsStored,
     Retire,
     Stop,
@@ -66,6 +69,7 @@ class Guardian:
         queue: Callable[[LiveJob], None],
         unqueue: Callable[[LiveJob], None],
         release: Callable[[LiveJob], None],
+        release_tasks: Callable[[LiveJob, tuple[str, ...], bool], None],
         retired: Callable[[LiveJob, asyncio.Future[None] | None], None],
         why_waiting: Callable[[LiveJob], str],
         log_tail: Callable[[str, str], list[str]],
@@ -77,6 +81,7 @@ class Guardian:
         self._queue = queue
         self._unqueue = unqueue
         self._release = release
+        self._release_tasks = release_tasks
         self._retired = retired
         self._why_waiting = why_waiting
         self._log_tail = log_tail
@@ -174,6 +179,10 @@ class Guardian:
                     self._spawn(self._stop(job, tasks, grace, written))
             case Release():
                 self._release(job)
+            case ReleaseTasks(tasks, replaced):
+                self._release_tasks(job, tasks, replaced)
+            case Readmit():
+                self.handle(job, Admitted())
             case StoreResults():
                 self._store_results(job)
             case Retire():

@@ -9,11 +9,11 @@ from typing import Any
 from pydantic_core import to_json
 
 from weft.backends.api import Assignment
-from weft.model.gang import Request, gang_of
+from weft.model.gang import gang_of
 from weft.model.job import TrainingJob, TrainingJobSpec
 from weft.model.lifecycle import submitted
 from weft.model.resource import API_VERSION, Metadata
-from weft.model.status import Binding, JobStatus
+from weft.model.status import JobStatus
 
 KIND = "TrainingJob"
 
@@ -21,8 +21,6 @@ KIND = "TrainingJob"
 @dataclass(slots=True)
 class LiveJob(Assignment):
     metadata: Metadata = field(default_factory=Metadata)
-    taken: list[tuple[Binding, Request]] = field(default_factory=list)
-    """The room it holds in the cluster."""
     timer: asyncio.TimerHandle | None = None
     fetching: asyncio.Task[Any] | None = None
     """The fetch of its code, while that lasts."""

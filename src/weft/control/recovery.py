@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weft.control import live
 from weft.control.live import KIND, LiveJob
 from weft.model.failures import Code, Failure
-from weft.model.lifecycle import Exited, Fetch, Provision, Stop, Store, ending
+from weft.model.lifecycle import Exited, Fetch, Provision, Readmit, Stop, Store, ending
 from weft.model.status import Exit, State, TaskState
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def recover(control: Control) -> None:
         job = live.from_row(row)
         control.track(job)
         job.metric_offsets = control.store.metric_offsets(job.uid) if job.status.launch else {}
-        if job.status.state not in (State.PENDING, State.QUEUED):
+        if job.status.state not in (State.PENDING, State.QUEUED, State.PREEMPTED):
             control.take(job)
     for job in list(control.jobs.values()):
         _resume(control, job)
@@ -41,8 +41,10 @@ def recover(control: Control) -> None:
 
 def _resume(control: Control, job: LiveJob) -> None:
     match job.status.state:
-        case State.PENDING | State.QUEUED | State.PREEMPTED:
+        case State.PENDING | State.QUEUED:
             control.enqueue(job)
+        case State.PREEMPTED:
+            control.guardian.carry_out(job, Readmit(), None)
         case State.STORING:
             control.guardian.carry_out(job, Store(), None)
         case _:
@@ -70,9 +72,10 @@ def _resume_launches(control: Control, job: LiveJob) -> None:
         for task in job.status.tasks:
             if task.launch == launch and task.state.alive:
                 guardian.handle(job, Exited(task.name, launch, Exit(failure=lost)))
-    if ending(job.status):
-        running = tuple(task.name for task in job.status.tasks if task.state is TaskState.RUNNING)
-        guardian.carry_out(job, Stop(running, job.gang.grace), None)
+    running = [task for task in job.status.tasks if task.state is TaskState.RUNNING]
+    stopping = tuple(task.name for task in running if task.leaving or ending(job.status))
+    if stopping or ending(job.status):
+        guardian.carry_out(job, Stop(stopping, job.gang.grace), None)
 
 
 def _sweep(control: Control) -> None:

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
+from typing import Any
 
 from weft.jobtypes.catalogue import JobType, catalogue
 from weft.model import sizes
-from weft.model.job import Role, TrainingJob, TrainingJobSpec
-from weft.model.problems import Invalid, Problem
+from weft.model.job import MAX_TASKS, Role, TrainingJob, TrainingJobSpec
+from weft.model.problems import Draft, Invalid, Problem, in_order, read
+
+Rule = Callable[[TrainingJob], list[Problem]]
+
+
+def read_job(document: Any, what: str, further: Rule = lambda job: []) -> TrainingJob:
+    """The job that a document describes; `Invalid` with all that is wrong with its fields and its meaning.
+
+    `further` are the rules that only the caller knows.
+    """
+    draft = read(TrainingJob, document)
+    if (job := draft.value) is None:
+        raise Invalid(what, draft.problems)
+    problems = [*draft.problems, *_filled(job, draft)[1], *further(job)]
+    if problems:
+        raise Invalid(what, in_order(problems, document))
+    return job
 
 
 def complete(job: TrainingJob, what: str) -> TrainingJob:
     """The job with its type's defaults, sizes and roles filled in; `Invalid` with every problem otherwise."""
+    filled, problems = _filled(job, Draft(job, []))
+    if problems:
+        raise Invalid(what, problems)
+    return filled
+
+
+def _filled(job: TrainingJob, draft: Draft[TrainingJob]) -> tuple[TrainingJob, list[Problem]]:
     spec = job.spec
     types = catalogue()
     problems: list[Problem] = []
@@ -20,12 +45,14 @@ def complete(job: TrainingJob, what: str) -> TrainingJob:
         hint = f"did you mean {near[0]}?" if near else f"the types are {', '.join(types)}"
         problems.append(Problem("spec.type", f"no such job type; {hint}", f'"{spec.type}"'))
     job_type = types.get(spec.type, types["command"])
-    roles = {}
+    problems += _whole_job(spec, draft)
+    roles: dict[str, Role] = {}
     for name, role in _roles(spec, job_type).items():
         field = f"spec.roles.{name}"
         resources, found = sizes.resolve(role.resources, f"{field}.resources")
         problems += found
-        problems += _check_role(name, role, spec, resources.gpu or 0, field)
+        if role.resources.gpu_type is not None and not found and not resources.gpu:
+            problems += _no_gpu(role.resources.gpu_type, f"{field}.resources", draft)
         roles[name] = role.model_copy(
             update={
                 "resources": resources,
@@ -33,16 +60,8 @@ def complete(job: TrainingJob, what: str) -> TrainingJob:
                 "restart": role.restart or spec.restart,
             }
         )
-    if spec.code is not None and spec.code.path is not None:
-        problems.append(
-            Problem(
-                "spec.code.path",
-                "a folder is packed by the client; submit with `weft run` or send code.package",
-            )
-        )
-    if problems:
-        raise Invalid(what, problems)
-    return job.model_copy(update={"spec": spec.model_copy(update={"roles": roles})})
+    problems += _commands(roles, spec, draft)
+    return job.model_copy(update={"spec": spec.model_copy(update={"roles": roles})}), problems
 
 
 def _roles(spec: TrainingJobSpec, job_type: JobType) -> dict[str, Role]:
@@ -58,23 +77,41 @@ def _roles(spec: TrainingJobSpec, job_type: JobType) -> dict[str, Role]:
     return roles
 
 
-def _check_role(name: str, role: Role, spec: TrainingJobSpec, gpu: int, field: str) -> list[Problem]:
-    problems = []
-    if role.command is None and spec.command is None:
-        problems.append(
-            Problem(
-                "spec.command", f"is required: what should role {name} run? For example [python, train.py]"
-            )
+def _whole_job(spec: TrainingJobSpec, draft: Draft[TrainingJob]) -> Iterator[Problem]:
+    if spec.code is not None and spec.code.path is not None:
+        yield Problem(
+            "spec.code.path", "a folder is packed by the client; submit with `weft run` or send code.package"
         )
-    command = role.command or spec.command
-    if command is not None and not command[0]:
-        problems.append(Problem("spec.command[0]", "is empty; it is the program to run"))
-    if role.resources.gpu_type is not None and not gpu:
-        problems.append(
-            Problem(
-                f"{field}.resources.gpuType",
-                "asks for a GPU type but for no GPU; add gpu: 1",
-                f'"{role.resources.gpu_type}"',
-            )
+    if spec.isolation == "sandbox" and (spec.image or any(r.image for r in spec.roles.values())):
+        yield Problem(
+            "spec.isolation",
+            "choose one of `image` and `isolation: sandbox`: a container is isolated already",
+            '"sandbox"',
         )
-    return problems
+    total = sum(role.replicas for role in spec.roles.values())
+    if total > MAX_TASKS:
+        yield Problem("spec.roles", f"{total} tasks in all, at most {MAX_TASKS}")
+    if spec.roles and all(role.service for role in spec.roles.values()) and draft.knows("spec.roles.*"):
+        yield Problem(
+            "spec.roles", "every role is a service, so the job could never finish; leave `service` out of one"
+        )
+
+
+def _commands(roles: dict[str, Role], spec: TrainingJobSpec, draft: Draft[TrainingJob]) -> Iterator[Problem]:
+    idle = [
+        name
+        for name, role in roles.items()
+        if role.command is None and draft.knows(f"spec.roles.{name}.command")
+    ]
+    if idle and spec.command is None and draft.knows("spec.command", "spec.roles.*"):
+        who = f"role{'s' * (len(idle) > 1)} {', '.join(idle)}"
+        yield Problem("spec.command", f"is required: what should {who} run? For example [python, train.py]")
+    own = {f"spec.roles.{name}.command": role.command for name, role in roles.items()}
+    for field, command in {"spec.command": spec.command, **own}.items():
+        if command and not command[0]:
+            yield Problem(f"{field}[0]", "is empty; it is the program to run", '""')
+
+
+def _no_gpu(gpu_type: str, field: str, draft: Draft[TrainingJob]) -> Iterator[Problem]:
+    if draft.knows(f"{field}.gpu", f"{field}.size"):
+        yield Problem(f"{field}.gpuType", "asks for a GPU type but for no GPU; add gpu: 1", f'"{gpu_type}"')

@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
 
 from weft.model.job import Resources, Restart, RestartPolicy, Strategy, TrainingJobSpec
 
 CHIEF_ROLES = ("chief", "master", "launcher", "worker")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Request:
     """What one task needs of a node. Equal requests are one question to the scheduler."""
 
     cpu: int
+    """Thousandths of a CPU."""
     memory: int = 0
     gpu: int = 0
+    """Whole GPUs."""
     gpu_type: str | None = None
+    gpu_share: int = 0
+    """Thousandths of one GPU that others may use too; whole GPUs are 0 then."""
+    gpu_memory: int = 0
+    """Only GPUs with at least this many bytes."""
+    gpu_generation: int = 0
+    """Only GPUs of this generation or later."""
+    devices: tuple[tuple[str, int], ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Worked out once: the scheduler looks requests up all the time."""
+        return hash((self.cpu, self.memory, self.gpu, self.gpu_type, self.gpu_share, self.devices))
+
+    @property
+    def gpus(self) -> float:
+        """Whole or part, as a person counts them."""
+        return self.gpu + self.gpu_share / 1000
 
     @property
     def whole_cpus(self) -> int:
@@ -58,9 +82,46 @@ class Task:
         return min(self.restart.backoff * 2.0 ** min(restarts, 64), self.restart.max_backoff)
 
 
+class Signature:
+    """What a gang asks for, as one thing to look up: compared as a whole, its hash worked out once."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, parts: tuple[object, ...]):
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Signature) and self._hash == other._hash and self._parts == other._parts
+        )
+
+
+class Within(StrEnum):
+    """What all tasks of a gang must share."""
+
+    ANYWHERE = "any"
+    NODE = "one"
+    RACK = "same-rack"
+    FABRIC = "same-fabric"
+
+
 @dataclass(frozen=True, slots=True)
+class Span:
+    """How many tasks of a role there may be. The others of `Gang.tasks` wait for room to grow into."""
+
+    role: str
+    minimum: int
+    preferred: int
+    maximum: int
+
+
+@dataclass(frozen=True)
 class Gang:
-    """All tasks of a job and the rules that hold for them together."""
+    """All tasks of a job, up to the most it may grow to, and the rules that hold for them together."""
 
     tasks: tuple[Task, ...]
     chief_decides: bool
@@ -69,16 +130,50 @@ class Gang:
     max_wait: float | None
     needs_fetch: bool
     strategy: Strategy = Strategy.PACK
-    one_node: bool = False
+    within: Within = Within.ANYWHERE
     selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[str, ...] = ()
+    wants: tuple[tuple[str, int], ...] = ()
+    """Datasets and images that the tasks read, in bytes: better started where these lie."""
+    spans: tuple[Span, ...] = ()
+    """Only of roles whose size may change."""
 
     def task(self, name: str) -> Task:
         return next(task for task in self.tasks if task.name == name)
 
-    @property
-    def signature(self) -> tuple[object, ...]:
+    @cached_property
+    def signature(self) -> Signature:
         """Two gangs of the same signature fit or do not fit alike."""
-        return (tuple(t.request for t in self.tasks), self.strategy, self.one_node, self.selector)
+        counts: dict[tuple[str, Request], int] = {}
+        for task in self.tasks:
+            key = (task.role if self.spans else "", task.request)
+            counts[key] = counts.get(key, 0) + 1
+        rules = (self.strategy, self.within, self.selector, self.tolerations, self.wants, self.spans)
+        return Signature((tuple(counts.items()), rules))
+
+    @property
+    def elastic(self) -> bool:
+        return bool(self.spans)
+
+    @cached_property
+    def preferred(self) -> tuple[Task, ...]:
+        """The tasks that the job asks for."""
+        return self._sized({span.role: span.preferred for span in self.spans})
+
+    @cached_property
+    def least(self) -> tuple[Task, ...]:
+        """The tasks without which the job does not run."""
+        return self._sized({span.role: span.minimum for span in self.spans})
+
+    def _sized(self, sizes: dict[str, int]) -> tuple[Task, ...]:
+        if not sizes:
+            return self.tasks
+        return tuple(task for task in self.tasks if task.index < sizes.get(task.role, task.index + 1))
+
+    @cached_property
+    def gpus(self) -> float:
+        """GPUs of the tasks that the job asks for."""
+        return sum(task.request.gpus for task in self.preferred)
 
 
 def gang_of(spec: TrainingJobSpec) -> Gang:
@@ -109,7 +204,7 @@ def gang_of(spec: TrainingJobSpec) -> Gang:
         max_wait=spec.max_wait,
         needs_fetch=spec.code is not None,
         strategy=spec.placement.strategy,
-        one_node=spec.placement.nodes == "one",
+        within=Within(spec.placement.nodes),
         selector=tuple(sorted(spec.placement.selector.items())),
     )
 

@@ -7,26 +7,30 @@ documents and (later) the Kubernetes CRD all come from here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     StringConstraints,
     WithJsonSchema,
     field_validator,
-    model_validator,
 )
 
 from weft.model.quantities import Cpu, Duration, Memory
-from weft.model.resource import LabelKey, Metadata, Name, Strict, Text
+from weft.model.resource import LabelKey, Metadata, Name, Ruled, Strict, Text
 
 MAX_TASKS = 10_000
 MAX_ROLES = 32
 
-RESERVED_ENV = re.compile(r"^WEFT_")
+
+def _not_reserved(name: str) -> str:
+    if name.startswith("WEFT_"):
+        raise ValueError("is set by Weft, as all that begin with WEFT_; choose another name")
+    return name
 
 
 def _env_value(value: Any) -> Any:
@@ -36,6 +40,8 @@ def _env_value(value: Any) -> Any:
 
 
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
+OwnEnvName = Annotated[EnvName, AfterValidator(_not_reserved)]
+"""A variable that a job may set."""
 EnvValue = Annotated[
     Text,
     BeforeValidator(_env_value),
@@ -57,7 +63,7 @@ SafePath = Annotated[
 ]
 
 
-class Code(Strict):
+class Code(Ruled):
     """Where the job's files come from: exactly one of a local folder, a stored package or a git commit."""
 
     path: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
@@ -74,20 +80,21 @@ class Code(Strict):
     subdir: SafePath | None = None
     """Run in this folder of the code."""
 
-    @model_validator(mode="after")
-    def _one_source(self) -> Code:
-        given = [n for n in ("path", "package", "git") if getattr(self, n) is not None]
-        if len(given) != 1:
-            raise ValueError(f"give exactly one of path, package or git (found {', '.join(given) or 'none'})")
-        if self.git and re.match(r"[a-z]+://[^/@]*:[^/@]*@", self.git):
-            raise ValueError(
-                "git: keep passwords out of the URL, which everyone can read; use ssh or git's credential helper"
+    @classmethod
+    def rules(cls, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        sources = [name for name in ("path", "package", "git") if given.get(name) is not None]
+        git, commit = given.get("git"), given.get("commit")
+        if len(sources) != 1:
+            yield "", f"give exactly one of path, package or git (found {', '.join(sources) or 'none'})"
+        if isinstance(git, str) and re.match(r"[a-z]+://[^/@]*:[^/@]*@", git):
+            yield (
+                "",  # the field's value would be shown
+                "git: keep passwords out of the URL, which everyone can read; use ssh or git's credential helper",
             )
-        if self.git and not self.commit:
-            raise ValueError("git needs `commit`: the hash of the version to run")
-        if self.commit and not self.git:
-            raise ValueError("`commit` belongs to `git`")
-        return self
+        if git is not None and commit is None:
+            yield "commit", "git needs `commit`: the hash of the version to run"
+        if commit is not None and git is None:
+            yield "commit", "`commit` belongs to `git`"
 
 
 class SecretRef(Strict):
@@ -95,7 +102,7 @@ class SecretRef(Strict):
 
     name: Name
     key: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,253}$")]
-    env: EnvName
+    env: OwnEnvName
 
 
 class Resources(Strict):
@@ -142,7 +149,7 @@ class Role(Strict):
     resources: Resources = Field(default_factory=lambda: _DEFAULT_RESOURCES)
     command: Annotated[list[Text], Field(min_length=1)] | None = None
     args: list[Text] | None = None
-    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    env: dict[OwnEnvName, EnvValue] = Field(default_factory=dict)
     image: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")] | None = None
     restart: Restart | None = None
     service: bool | None = None
@@ -201,7 +208,7 @@ class MetricSource(StrEnum):
     TENSORBOARD = "tensorboard"
 
 
-class Metric(Strict):
+class Metric(Ruled):
     """Something to collect besides `weft.log()`, which is always collected."""
 
     source: MetricSource
@@ -232,11 +239,11 @@ class Metric(Strict):
             raise ValueError("needs named groups: loss=(?P<loss>[0-9.]+)")
         return value
 
-    @model_validator(mode="after")
-    def _fits_source(self) -> Metric:
-        if (self.source is MetricSource.REGEX) != (self.pattern is not None):
-            raise ValueError("`pattern` belongs to source: regex, which needs one")
-        return self
+    @classmethod
+    def rules(cls, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        source, patterned = given.get("source"), given.get("pattern") is not None
+        if source in list(MetricSource) and (source == MetricSource.REGEX) != patterned:
+            yield "pattern", "`pattern` belongs to source: regex, which needs one"
 
 
 class Results(Strict):
@@ -257,7 +264,7 @@ class TrainingJobSpec(Strict):
     command: Annotated[list[Text], Field(min_length=1)] | None = None
     """What every task runs, as a list of arguments; no shell is involved."""
     args: list[Text] = Field(default_factory=list)
-    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    env: dict[OwnEnvName, EnvValue] = Field(default_factory=dict)
     secrets: list[SecretRef] = Field(default_factory=list)
     image: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")] | None = None
     """A container image; needs podman or docker on the machine."""
@@ -283,36 +290,6 @@ class TrainingJobSpec(Strict):
     """The job and its files are deleted this long after its end. Left out: kept."""
     metrics: Annotated[list[Metric], Field(max_length=64)] = Field(default_factory=list)
     results: Results = Field(default_factory=lambda: _DEFAULT_RESULTS)
-
-    @model_validator(mode="after")
-    def _gang(self) -> TrainingJobSpec:
-        found = []
-        total = sum(role.replicas for role in self.roles.values())
-        if total > MAX_TASKS:
-            found.append(f"roles: {total} tasks in all, at most {MAX_TASKS}")
-        for place, names in self._variables():
-            found += [
-                f"{place}: {name} is set by Weft, as all that begin with WEFT_"
-                for name in names
-                if RESERVED_ENV.match(name)
-            ]
-        if self.isolation == "sandbox" and (self.image or any(r.image for r in self.roles.values())):
-            found.append(
-                "isolation: choose one of `image` and `isolation: sandbox`: a container is isolated already"
-            )
-        if self.roles and all(role.service for role in self.roles.values()):
-            found.append(
-                "roles: every role is a service, so the job could never finish; leave `service` out of one"
-            )
-        if found:
-            raise ValueError("; ".join(found))
-        return self
-
-    def _variables(self) -> Iterator[tuple[str, Iterable[str]]]:
-        yield "env", self.env
-        yield "secrets", [secret.env for secret in self.secrets]
-        for name, role in self.roles.items():
-            yield f"roles.{name}.env", role.env
 
 
 class TrainingJob(Strict):

@@ -22,11 +22,25 @@ EDGES: dict[State, frozenset[State]] = {
     S.PENDING: frozenset({S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}),
     S.QUEUED: frozenset({S.DEPLOYING, S.FAILED, S.HALTED, S.CANCELLED}),
     S.DEPLOYING: frozenset(
-        {S.DOWNLOADING, S.PROCESSING, S.RESTARTING, S.STORING, S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}
+        {
+            S.DOWNLOADING,
+            S.PROCESSING,
+            S.RESTARTING,
+            S.STORING,
+            S.PREEMPTED,
+            S.QUEUED,
+            S.FAILED,
+            S.HALTED,
+            S.CANCELLED,
+        }
     ),
-    S.DOWNLOADING: frozenset({S.PROCESSING, S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}),
-    S.PROCESSING: frozenset({S.STORING, S.RESTARTING, S.PREEMPTED, S.FAILED, S.HALTED, S.CANCELLED}),
-    S.RESTARTING: frozenset({S.DEPLOYING, S.QUEUED, S.STORING, S.FAILED, S.HALTED, S.CANCELLED}),
+    S.DOWNLOADING: frozenset({S.PROCESSING, S.PREEMPTED, S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}),
+    S.PROCESSING: frozenset(
+        {S.DEPLOYING, S.STORING, S.RESTARTING, S.PREEMPTED, S.FAILED, S.HALTED, S.CANCELLED}
+    ),
+    S.RESTARTING: frozenset(
+        {S.DEPLOYING, S.PROCESSING, S.QUEUED, S.PREEMPTED, S.STORING, S.FAILED, S.HALTED, S.CANCELLED}
+    ),
     S.PREEMPTED: frozenset({S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}),
     S.STORING: frozenset({S.COMPLETED, S.FAILED, S.CANCELLED}),
     S.HALTED: frozenset({S.QUEUED, S.CANCELLED}),
@@ -49,6 +63,36 @@ class Placed:
     """The scheduler found a place for the whole gang."""
 
     bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """The scheduler wants the job's room for another: it stops, keeps its checkpoints and waits again."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """The scheduler wants the room of these tasks; the job goes on without them."""
+
+    tasks: tuple[str, ...]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The scheduler has found room for more tasks: lost ones replaced, or an elastic job grown."""
+
+    bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The node of these tasks is gone, and they with it."""
+
+    tasks: tuple[str, ...]
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +162,10 @@ class Woke:
 Event = (
     Admitted
     | Placed
+    | Preempted
+    | Shrunk
+    | Joined
+    | Lost
     | Provisioned
     | Fetched
     | Launched
@@ -175,6 +223,19 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseTasks:
+    """The places of these tasks are free; `replace`: they were lost and want another."""
+
+    tasks: tuple[str, ...]
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Readmit:
+    """The job gave way and wants to run again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """Keep the results."""
 
@@ -184,7 +245,9 @@ class Retire:
     """Nothing more will happen by itself: clean up, and remove the job where that was asked."""
 
 
-Instruction = Enqueue | Dequeue | Provision | Fetch | Launch | Stop | Release | Store | Retire
+Instruction = (
+    Enqueue | Dequeue | Provision | Fetch | Launch | Stop | Release | ReleaseTasks | Readmit | Store | Retire
+)
 
 
 class Refused(Exception):
@@ -219,6 +282,8 @@ def _unchanged(status: JobStatus) -> Outcome:
 
 
 def _admitted(status: JobStatus, event: Admitted, gang: Gang, now: float) -> Outcome:
+    if status.state is S.PREEMPTED:
+        return _enqueue(status, gang, now, "waits for its turn again")
     if status.state is not S.PENDING:
         return _unchanged(status)
     return _enqueue(status, gang, now, "admitted")
@@ -238,6 +303,8 @@ def _placed(status: JobStatus, event: Placed, gang: Gang, now: float) -> Outcome
         replace(
             task, state=TaskState.STARTING, binding=places[task.name], launch=launch, exit=None, finished=None
         )
+        if task.name in places
+        else task
         for task in status.tasks
     )
     nodes = sorted({binding.node for binding in event.bindings})
@@ -280,7 +347,7 @@ def _launched(status: JobStatus, event: Launched, gang: Gang, now: float) -> Out
         else task
         for task in status.tasks
     )
-    waiting = any(task.state is TaskState.BACKOFF for task in tasks)
+    waiting = any(task.state in (TaskState.BACKOFF, TaskState.LOST) for task in tasks)
     running = replace(
         status,
         state=S.RESTARTING if waiting else S.PROCESSING,
@@ -288,7 +355,10 @@ def _launched(status: JobStatus, event: Launched, gang: Gang, now: float) -> Out
         reason=None,
         started=then if status.started is None else status.started,
     )
-    stop = (_stop_all(running, gang),) if ending(running) else ()
+    leaving = tuple(t.name for t in tasks if t.leaving and t.state is TaskState.RUNNING)
+    stop: tuple[Instruction, ...] = (Stop(leaving, gang.grace),) if leaving else ()
+    if ending(running):
+        stop = (_stop_all(running, gang),)
     return Outcome(running, stop, f"{len(pids)} task{'s' * (len(pids) != 1)} started")
 
 
@@ -304,6 +374,9 @@ def _undone(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome
     status = replace(status, tasks=tasks)
     if ending(status):
         return _settle(status, gang, now, stop=True)
+    late = [t.name for t in status.tasks if t.launch == event.launch and t.started is None]
+    if late and status.alive and all(t.launch != event.launch or t.started is None for t in status.tasks):
+        return _without(status, tuple(late), event.failure)
     if event.temporary:
         return _try_again(status, event, gang, now)
     return _fail(replace(status, failure=event.failure), gang, now)
@@ -314,7 +387,7 @@ def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outc
 
     Restarts that were used up stay used up, and a task that succeeded is not run a second time.
     """
-    if all(task.launch == event.launch for task in status.tasks):
+    if all(task.launch == event.launch or task.binding is None for task in status.tasks):
         fresh = _fresh(status)
         tasks = tuple(replace(t, restarts=status.task(t.name).restarts) for t in fresh.tasks)
         fresh = replace(fresh, tasks=tasks, restarts=status.restarts, started=status.started)
@@ -330,6 +403,104 @@ def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outc
     return Outcome(waiting, (), event.failure.message)
 
 
+# ── giving way, shrinking and growing ────────────────────────────────────────────────────────────
+
+
+def _preempted(status: JobStatus, event: Preempted, gang: Gang, now: float) -> Outcome:
+    running = (S.DEPLOYING, S.DOWNLOADING, S.PROCESSING, S.RESTARTING)
+    if status.state not in running or ending(status):
+        return _unchanged(status)
+    asked = replace(status, giving_way=event.by, reason=f"gives way to {event.by}")
+    if status.state in (S.PROCESSING, S.RESTARTING):
+        settled = _settle(asked, gang, now, stop=True)
+        return settled if settled.cause else replace(settled, cause=f"gives way to {event.by}")
+    return Outcome(
+        asked, (), f"gives way to {event.by}"
+    )  # what is under way ends first and then sees the wish
+
+
+def _shrunk(status: JobStatus, event: Shrunk, gang: Gang, now: float) -> Outcome:
+    if status.state not in (S.PROCESSING, S.RESTARTING, S.DEPLOYING, S.DOWNLOADING) or ending(status):
+        return _unchanged(status)
+    going = tuple(
+        t for t in status.tasks if t.name in event.tasks and not t.leaving and t.binding is not None
+    )
+    if not going:
+        return _unchanged(status)
+    running = tuple(t.name for t in going if t.state is TaskState.RUNNING)
+    gone = tuple(t.name for t in going if not t.state.alive)
+    for task in going:
+        parked = TaskStatus(task.name, launch=task.launch, restarts=task.restarts)
+        status = _with(status, parked if task.name in gone else replace(task, leaving=True))
+    cause = f"{len(going)} task{'s' * (len(going) != 1)} gives way to {event.by}".replace("s gives", "s give")
+    stop = (Stop(running, gang.grace),) if running else ()
+    free = (ReleaseTasks(gone),) if gone else ()
+    return Outcome(replace(status, reason=cause), (*stop, *free), cause)
+
+
+def _settle_size(status: JobStatus, gone: tuple[str, ...], gang: Gang, now: float) -> Outcome:
+    """A task has left as it was told; what remains may be all that was still to be done."""
+    left = _check_success(status, gang, now)
+    size = sum(task.binding is not None for task in left.status.tasks)
+    cause = left.cause or f"goes on with {size} task{'s' * (size != 1)}"
+    instructions = (ReleaseTasks(gone), *left.instructions)
+    status = left.status if left.cause else replace(left.status, reason=None)
+    return Outcome(status, instructions, cause)
+
+
+def _joined(status: JobStatus, event: Joined, gang: Gang, now: float) -> Outcome:
+    if status.state not in (S.PROCESSING, S.RESTARTING) or ending(status):
+        return Outcome(status, (ReleaseTasks(tuple(b.task for b in event.bindings)),))
+    launch = status.launch + 1
+    places = {binding.task: binding for binding in event.bindings}
+    tasks = tuple(
+        replace(
+            task,
+            state=TaskState.STARTING,
+            binding=places[task.name],
+            launch=launch,
+            exit=None,
+            finished=None,
+            started=task.started if task.state is TaskState.LOST else None,
+        )
+        if task.name in places
+        else task
+        for task in status.tasks
+    )
+    count = len(places)
+    cause = f"{count} more task{'s' * (count != 1)} on {_few(sorted({b.node for b in event.bindings}))}"
+    return Outcome(
+        replace(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None), (Provision(),), cause
+    )
+
+
+def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
+    gone = tuple(t.name for t in status.tasks if t.name in event.tasks and t.state.alive)
+    if not gone:
+        return _unchanged(status)
+    if ending(status):
+        tasks = tuple(
+            replace(t, state=TaskState.STOPPED, pid=None) if t.name in gone else t for t in status.tasks
+        )
+        return _settle(replace(status, tasks=tasks), gang, now)
+    tasks = tuple(
+        replace(t, state=TaskState.LOST, binding=None, pid=None, leaving=False) if t.name in gone else t
+        for t in status.tasks
+    )
+    cause = f"{_few(list(gone))} lost with node {event.node}; waiting to be replaced"
+    state = S.RESTARTING if status.state is S.PROCESSING else status.state
+    return Outcome(
+        replace(status, state=state, tasks=tasks, reason=cause), (ReleaseTasks(gone, replace=True),), cause
+    )
+
+
+def _without(status: JobStatus, late: tuple[str, ...], failure: Failure) -> Outcome:
+    """Tasks that were to join could not start: the job goes on without them."""
+    tasks = tuple(TaskStatus(t.name, launch=t.launch) if t.name in late else t for t in status.tasks)
+    on = replace(status, state=S.PROCESSING, tasks=tasks, reason=None)
+    return Outcome(on, (ReleaseTasks(late),), f"could not grow: {failure.message}")
+
+
 # ── running ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -341,6 +512,9 @@ def _exited(status: JobStatus, event: Exited, gang: Gang, now: float) -> Outcome
     ended = replace(before, pid=None, finished=now if event.time is None else event.time, exit=event.exit)
     good = event.exit.failure is None and event.exit.code == 0
 
+    if before.leaving and not ending(status):
+        parked = TaskStatus(before.name, launch=before.launch, restarts=before.restarts)
+        return _settle_size(_with(status, parked), (before.name,), gang, now)
     if ending(status):
         state = TaskState.SUCCEEDED if good else TaskState.STOPPED
         return _settle(_with(status, replace(ended, state=state)), gang, now)
@@ -367,7 +541,8 @@ def _check_success(status: JobStatus, gang: Gang, now: float) -> Outcome:
     if gang.chief_decides:
         done = any(t.chief and states[t.name] is TaskState.SUCCEEDED for t in gang.tasks)
     else:
-        done = all(states[t.name] is TaskState.SUCCEEDED for t in gang.tasks if not t.service)
+        counted = [states[t.name] for t in gang.tasks if not t.service]
+        done = all(state in (TaskState.SUCCEEDED, TaskState.WAITING) for state in counted)
     if not done:
         return Outcome(status)
     return _settle(replace(status, succeeded=True), gang, now, stop=True)
@@ -396,7 +571,7 @@ def _woke(status: JobStatus, event: Woke, gang: Gang, now: float) -> Outcome:
         return _unchanged(status)
     if status.state not in (S.PROCESSING, S.RESTARTING) or ending(status):
         return _unchanged(status)
-    if gang.deadline is not None and status.started is not None and now >= status.started + gang.deadline:
+    if (end := _deadline(status, gang)) is not None and now >= end:
         late = Failure(Code.DEADLINE, f"ran longer than its deadline of {gang.deadline:g} s")
         return _fail(replace(status, failure=late), gang, now)
     return _restart_due(status, gang, now)
@@ -428,10 +603,10 @@ def _settle(status: JobStatus, gang: Gang, now: float, *, stop: bool = False) ->
     """Bring the job to its end, once nothing of it runs any more."""
     if status.alive:
         return Outcome(status, (_stop_all(status, gang),) if stop else ())
-    if any(task.state is TaskState.BACKOFF for task in status.tasks):
+    idle = (TaskState.BACKOFF, TaskState.LOST)
+    if any(task.state in idle for task in status.tasks):
         tasks = (
-            replace(t, state=TaskState.STOPPED, due=None) if t.state is TaskState.BACKOFF else t
-            for t in status.tasks
+            replace(t, state=TaskState.STOPPED, due=None) if t.state in idle else t for t in status.tasks
         )
         status = replace(status, tasks=tuple(tasks))
     match status.desire:
@@ -445,9 +620,26 @@ def _settle(status: JobStatus, gang: Gang, now: float, *, stop: bool = False) ->
             pass
     if status.succeeded:
         return Outcome(replace(status, state=S.STORING), (Store(),), "success rule met")
+    if status.giving_way is not None and status.failure is None:
+        return _gave_way(status, now)
     assert status.failure is not None
     failed = replace(status, state=S.FAILED, reason=status.failure.message, finished=now)
     return Outcome(failed, (Release(), Retire()), status.failure.message)
+
+
+def _gave_way(status: JobStatus, now: float) -> Outcome:
+    """Nothing of it runs any more: it waits again, and what it has used up stays used up."""
+    fresh = _fresh(status)
+    preempted = replace(
+        fresh,
+        state=S.PREEMPTED,
+        tasks=tuple(replace(t, restarts=status.task(t.name).restarts) for t in fresh.tasks),
+        restarts=status.restarts,
+        preemptions=status.preemptions + 1,
+        ran=status.ran + (now - status.started if status.started is not None else 0.0),
+        reason=f"gave way to {status.giving_way}",
+    )
+    return Outcome(preempted, (Release(), Readmit()), f"gave way to {status.giving_way}")
 
 
 def _stored(status: JobStatus, event: ResultsStored, gang: Gang, now: float) -> Outcome:
@@ -542,14 +734,22 @@ def next_wake(status: JobStatus, gang: Gang) -> float | None:
     if status.state not in (S.PROCESSING, S.RESTARTING) or ending(status):
         return None
     times = [task.due for task in status.tasks if task.due is not None]
-    if gang.deadline is not None and status.started is not None:
-        times.append(status.started + gang.deadline)
+    if (end := _deadline(status, gang)) is not None:
+        times.append(end)
     return min(times, default=None)
+
+
+def _deadline(status: JobStatus, gang: Gang) -> float | None:
+    """When the job has run for too long. Time that it waited for others does not count."""
+    if gang.deadline is None or status.started is None:
+        return None
+    return status.started + gang.deadline - status.ran
 
 
 def ending(status: JobStatus) -> bool:
     """The job is on its way to an end; what still runs is being stopped."""
-    return status.desire is not Desire.RUN or status.succeeded or status.failure is not None
+    wanted = status.desire is not Desire.RUN or status.giving_way is not None
+    return wanted or status.succeeded or status.failure is not None
 
 
 def _with(status: JobStatus, task: TaskStatus) -> JobStatus:
@@ -574,6 +774,10 @@ def _few(names: list[str]) -> str:
 _HANDLERS: dict[type[Any], Callable[[JobStatus, Any, Gang, float], Outcome]] = {
     Admitted: _admitted,
     Placed: _placed,
+    Preempted: _preempted,
+    Shrunk: _shrunk,
+    Joined: _joined,
+    Lost: _lost,
     Provisioned: _provisioned,
     Fetched: _fetched,
     Launched: _launched,

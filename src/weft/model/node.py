@@ -11,6 +11,12 @@ class Gpu:
     type: str
     virtual: bool = False
     """Declared for trying things out; no such device exists."""
+    memory: int = 0
+    """Bytes; 0 where it is not known."""
+    generation: int = 0
+    """Grows with every generation of a maker's GPUs; 0 where it is not known."""
+    numa: int = 0
+    """Which of the node's NUMA groups it hangs on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +31,14 @@ class Node:
     labels: tuple[tuple[str, str], ...] = ()
     schedulable: bool = True
     notes: tuple[str, ...] = ()
+    taints: tuple[str, ...] = ()
+    """Only jobs that tolerate all of these may come here."""
+    rack: str = ""
+    fabric: str = ""
+    """The fast network that the node hangs on (an InfiniBand or RoCE island)."""
+    devices: tuple[tuple[str, int], ...] = ()
+    """Anything else that is counted: FPGAs, RDMA cards."""
+    numa: tuple[tuple[int, ...], ...] = ()
+    """The CPU ids of each NUMA group; empty where there is only one."""
+    holds: tuple[tuple[str, int], ...] = ()
+    """Datasets and images that lie here already, and how many bytes of each."""

@@ -1,24 +1,29 @@
 """Refusals a person can act on: each names the field, the value and what would be right.
 
-Pydantic finds all errors of a document at once; this module turns them into sentences and adds the
-nearest right name to every unknown field.
+Pydantic finds all errors of fields at once; this module turns them into sentences, adds the nearest right
+name to every unknown field, and keeps what is right as a draft, so that rules about the whole document can
+be checked in the same pass.
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from weft.model.resource import NAME_HELP, NAME_PATTERN
 
 M = TypeVar("M", bound=BaseModel)
+
+MAPPING_EXPECTED = ("dict_type", "model_type", "model_attributes_type")
+Place = tuple[int | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +48,113 @@ class Invalid(ValueError):
         super().__init__(f"{what} is not valid:\n" + "\n".join(f"  {problem}" for problem in problems))
 
 
+@dataclass(frozen=True, slots=True)
+class Draft(Generic[M]):
+    """A document as far as it can be understood."""
+
+    value: M | None
+    """The document without what is wrong in it; None if nothing is left."""
+    problems: list[Problem]
+    lost: frozenset[str] = frozenset()
+    """The fields that were left out of the value; `roles.*` where one of the roles is not known by name."""
+
+    def knows(self, *fields: str) -> bool:
+        """Whether these are as they were written. A rule about a field that was lost would only report
+        that it was lost."""
+        return not any(
+            field == lost or field.startswith((f"{lost}.", f"{lost}["))
+            for lost in self.lost
+            for field in fields
+        )
+
+
 def parse(model: type[M], document: Any, what: str) -> M:
-    """The document as a model, or `Invalid` with all its problems."""
+    """The document as a model, or `Invalid` with the problems of all fields."""
+    draft = read(model, document)
+    if draft.value is None or draft.problems:
+        raise Invalid(what, draft.problems)
+    return draft.value
+
+
+def read(model: type[M], document: Any) -> Draft[M]:
+    """The document as a model, or as much of it as is right."""
     try:
-        return model.model_validate(document)
+        return Draft(model.model_validate(document), [])
     except ValidationError as error:
-        raise Invalid(what, problems_of(error, model, document)) from None
+        problems = [_problem(detail, model, document) for detail in _details(error)]
+        value, lost = _rest(model, copy.deepcopy(document), error)
+        return Draft(value, problems, frozenset(map(_path, lost)))
 
 
-def problems_of(error: ValidationError, model: type[BaseModel], document: Any) -> list[Problem]:
-    return [
-        _problem(detail, model, document) for detail in error.errors(include_url=False, include_context=True)
-    ]
+def in_order(problems: Sequence[Problem], document: Any) -> list[Problem]:
+    """Sorted as the document is; what is missing comes first in the part that lacks it."""
+    places = {_path(place): number for number, place in enumerate(_places(document))}
+
+    def number(problem: Problem) -> int:
+        field = problem.field
+        while field and field not in places:
+            field = field[: max(field.rfind("."), field.rfind("["), 0)]
+        return places.get(field, 0)
+
+    return sorted(problems, key=number)
+
+
+def _places(part: Any, place: Place = ()) -> Iterator[Place]:
+    yield place
+    inside = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, value in inside:
+        yield from _places(value, (*place, key))
+
+
+def _rest(model: type[M], document: Any, error: ValidationError) -> tuple[M | None, set[Place]]:
+    """What remains of a document when everything that is wrong is taken out, and what that was.
+
+    A field that is required takes its part along when it goes, so this may need several rounds.
+    """
+    lost: set[Place] = set()
+    while isinstance(document, dict):
+        wrong = {_removable(detail["loc"], document): detail["type"] for detail in _details(error)}
+        if () in wrong:
+            break
+        for place, kind in wrong.items():
+            _take_out(document, place, keep=kind in MAPPING_EXPECTED)
+        lost.update(wrong)
+        lost.update((*d["loc"][:-2], "*") for d in _details(error) if d["loc"][-1:] == ("[key]",))
+        try:
+            return model.model_validate(document), lost
+        except ValidationError as again:
+            error = again
+    return None, lost
+
+
+def _take_out(document: Any, place: Place, keep: bool) -> None:
+    """Remove a field, or leave it empty: a role that is no mapping is still a role."""
+    *way, last = place
+    for step in way:
+        document = document.get(step, {})  # its part may be gone already
+    if keep and not isinstance(document.get(last, {}), dict):
+        document[last] = {}
+    else:
+        document.pop(last, None)
+
+
+def _removable(place: Place, document: Any) -> Place:
+    """The smallest part around a place that can be taken out: never an item of a list, whose neighbours
+    would then be called by the wrong number."""
+    found: Place = ()
+    for part in place:
+        if not isinstance(document, dict) or part not in document:
+            break
+        found, document = (*found, part), document[part]
+    return found
+
+
+def _details(error: ValidationError) -> list[Any]:
+    return error.errors(include_url=False, include_context=True)
 
 
 def _problem(detail: Any, model: type[BaseModel], document: Any) -> Problem:
-    loc: tuple[int | str, ...] = tuple(part for part in detail["loc"] if part != "[key]")
+    loc: Place = tuple(part for part in detail["loc"] if part != "[key]")
     field = _path(loc)
     kind: str = detail["type"]
     if kind == "extra_forbidden":
@@ -87,7 +183,7 @@ def _message(kind: str, detail: Any) -> str:
             return "must be text; put it in quotes"
         case "list_type":
             return "must be a list, one '- item' a line or [a, b]"
-        case "dict_type" | "model_type" | "model_attributes_type":
+        case kind if kind in MAPPING_EXPECTED:
             return "must be a mapping of fields (name: value)"
         case "bool_type" | "bool_parsing":
             return "must be true or false"
@@ -102,7 +198,7 @@ def _message(kind: str, detail: Any) -> str:
             return message[:1].lower() + message[1:]
 
 
-def _path(loc: tuple[int | str, ...]) -> str:
+def _path(loc: Place) -> str:
     text = ""
     for part in loc:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 API_VERSION = "weft.dev/v1"
 
@@ -33,6 +43,44 @@ class Strict(BaseModel):
         use_attribute_docstrings=True,
         hide_input_in_errors=True,  # an input may be a secret; errors are rendered by model.problems
     )
+
+
+class Ruled(Strict):
+    """A part whose fields have rules among each other.
+
+    Pydantic's own model validators stay silent while any field is wrong. These rules judge what was
+    written, so that a broken rule and a broken field are told in one refusal.
+    """
+
+    @classmethod
+    def rules(cls, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """The broken rules: the field (empty: the part as a whole), and what would be right. `given` are
+        the fields as they were written, which may be anything."""
+        raise NotImplementedError
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _fields_and_rules(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        broken = [
+            InitErrorDetails(
+                type=PydanticCustomError("rule", "{rule}", {"rule": rule}),
+                loc=(field,) if field else (),
+                input=None,
+            )
+            for field, rule in (cls.rules(data) if isinstance(data, Mapping) else ())
+        ]
+        try:
+            made = handler(data)
+        except ValidationError as error:
+            broken[:0] = [
+                InitErrorDetails(
+                    type=detail["type"], loc=detail["loc"], input=detail["input"], ctx=detail.get("ctx", {})
+                )
+                for detail in error.errors(include_url=False)
+            ]
+        if broken:
+            raise ValidationError.from_exception_data(cls.__name__, broken)
+        return made
 
 
 class Metadata(Strict):

@@ -60,6 +60,8 @@ class TaskState(StrEnum):
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     STOPPED = "STOPPED"
+    LOST = "LOST"
+    """Gone with its node; waits to be replaced."""
 
     @property
     def alive(self) -> bool:
@@ -103,6 +105,8 @@ class TaskStatus:
     restarts: int = 0
     due: float | None = None
     """When a task in backoff starts again."""
+    leaving: bool = False
+    """Told to go so that others have room; the job goes on without it."""
     started: float | None = None
     finished: float | None = None
     exit: Exit | None = None
@@ -131,6 +135,11 @@ class JobStatus:
     started: float | None = None
     finished: float | None = None
     restarts: int = 0
+    giving_way: str | None = None
+    """Who the job is being stopped for; it waits for its turn again once nothing of it runs."""
+    preemptions: int = 0
+    ran: float = 0.0
+    """Seconds of the runs that gave way."""
     results: Stored | None = None
     log_tail: tuple[str, ...] = field(default=())
     """The last lines of the log of the task that failed."""

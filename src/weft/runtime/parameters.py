@@ -35,6 +35,8 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from weft.runtime.hosts import hosts as hosts_of_the_job
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
@@ -59,12 +61,11 @@ class Refused(Exception):
 
 
 def hosts() -> dict[str, list[str]]:
-    """The addresses of all tasks by role, from WEFT_HOSTS."""
+    """The addresses of all tasks by role."""
     try:
-        known = json.loads(os.environ["WEFT_HOSTS"])
+        return hosts_of_the_job()
     except KeyError:
         raise ParametersError("WEFT_HOSTS is not set: run this in a job, or give an address") from None
-    return {str(role): [str(address) for address in addresses] for role, addresses in known.items()}
 
 
 def job_token() -> str:

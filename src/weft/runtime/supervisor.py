@@ -27,7 +27,7 @@ class Supervisor:
 
     def __init__(self, channel: socket.socket):
         self.channel: socket.socket | None = channel
-        self.buffer = b""
+        self.buffer = bytearray()
         self._outbox = b""
         self.tasks: list[TaskProcess] = []
         self.journal = -1
@@ -134,15 +134,18 @@ class Supervisor:
     def _read(self) -> None:
         assert self.channel is not None
         try:
-            data = self.channel.recv(1 << 16)
+            data = self.channel.recv(1 << 20)
         except OSError:  # reset: the server was killed before it had read everything
             data = b""
         if not data:
             self.channel = None
             return
+        looked = len(self.buffer)  # a launch of thousands of tasks comes in many pieces
         self.buffer += data
-        while b"\n" in self.buffer:
-            line, self.buffer = self.buffer.split(b"\n", 1)
+        while (end := self.buffer.find(b"\n", looked)) >= 0:
+            line = bytes(self.buffer[:end])
+            del self.buffer[: end + 1]
+            looked = 0
             self.launch(json.loads(line))
 
     # ── telling ──

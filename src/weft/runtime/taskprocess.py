@@ -13,8 +13,10 @@ from typing import Any
 from weft.runtime.tasklog import TaskLog
 
 JOIN_CGROUPS = (
-    'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1" || exit 125; shift; n=$((n-1)); done; exec "$@"'
+    'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1" || { echo "$1" > "$0"; exit 125; }; '
+    'shift; n=$((n-1)); done; exec "$@"'
 )
+"""Runs as the task before it is the task. A group that refuses it is named in the file $0: 125 may be the task's own."""
 READ_SIZE = 1 << 18
 COLLECT_INTERVAL = 1.0
 BURST_SECONDS = 1.0
@@ -48,6 +50,7 @@ class TaskProcess:
         self.notes: list[str] = list(spec.get("notes", ()))
         self._made: list[str] = []
         self._command = ""
+        self._refusal = f"{spec['dir']}/refusal"
         self.tmp = ""
 
     def prepare(self) -> None:
@@ -116,7 +119,7 @@ class TaskProcess:
         argv = spec["argv"]
         joins = (spec.get("cgroups") or {}).get("joins", ())
         if joins:
-            argv = ["/bin/sh", "-c", JOIN_CGROUPS, "weft", str(len(joins)), *joins, *argv]
+            argv = ["/bin/sh", "-c", JOIN_CGROUPS, self._refusal, str(len(joins)), *joins, *argv]
         try:
             self.pipe, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as problem:
@@ -211,6 +214,7 @@ class TaskProcess:
             "code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
             "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
             "oom": oom,
+            "unjoined": self._unjoined(),
             "peak": peak,
             "cpu": round(usage.ru_utime + usage.ru_stime, 3),
             "notes": self.notes,
@@ -247,6 +251,18 @@ class TaskProcess:
         if groups.get("oom"):
             oom = _counter(groups["oom"], "oom_kill") > 0
         return peak, oom
+
+    def _unjoined(self) -> str | None:
+        """The group that would not take the task, which then never ran."""
+        if not (self.spec.get("cgroups") or {}).get("joins"):
+            return None
+        try:
+            with open(self._refusal) as file:
+                refused = file.read().strip()
+        except OSError:
+            return None
+        os.unlink(self._refusal)
+        return refused
 
     def clean(self) -> None:
         """Leave nothing behind but the log."""

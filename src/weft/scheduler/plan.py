@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import StrEnum
 
 from weft.model.status import Binding
 
@@ -16,9 +17,69 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A running job gets more tasks: lost ones replaced, or an elastic one grown."""
+
+    uid: str
+    bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """An elastic job gives these tasks up and goes on."""
+
+    uid: str
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Who gives way to whom, and the room that is held for it until it starts."""
+
+    uid: str
+    evicted: tuple[str, ...]
+    shrunk: tuple[Shrink, ...]
+    bindings: tuple[Binding, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A start that nothing behind the job may delay."""
+
+    uid: str
+    start: float
+    bindings: tuple[Binding, ...]
+    made: float
+
+
+class Wait(StrEnum):
+    """Why a group of equal jobs was not placed; `explain` gives the numbers."""
+
+    ROOM = "room"
+    LIMIT = "limit"
+    PROMISED = "promised"
+    """It would fit, but not without delaying a job that was promised its start."""
+    BEHIND = "behind"
+    """The policy lets nothing pass the first job that waits."""
+    HELD = "held"
+    """Others are giving way to it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     placements: tuple[Placement, ...] = ()
-    held_for: str | None = None
-    """The job that has waited so long that nothing behind it may start before it."""
-    blocked: frozenset[tuple[object, ...]] = field(default=frozenset())
-    """Signatures that do not fit now."""
+    repairs: tuple[Change, ...] = ()
+    growths: tuple[Change, ...] = ()
+    preemptions: tuple[Preemption, ...] = ()
+    holds: tuple[Preemption, ...] = ()
+    """Those of earlier cycles whose room is not all free yet."""
+    promises: tuple[Promise, ...] = ()
+    waiting: tuple[tuple[str, Wait], ...] = ()
+    """The first job of each group that was looked at and not placed."""
+    full: tuple[object, ...] = ()
+    """Signatures that do not fit beside what was placed; until room is given back, nobody need try them again."""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.placements or self.repairs or self.growths or self.preemptions)

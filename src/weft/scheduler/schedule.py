@@ -1,60 +1,373 @@
-"""The scheduling cycle."""
+"""The scheduling cycle: `schedule(snapshot, policy) -> Plan`, pure and deterministic.
+
+The books come back as they were lent: everything is tried on undo stacks. What is remembered between
+cycles (which requests did not fit, what is free by request) only saves work; it never changes a plan.
+"""
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster
-from weft.scheduler.feasible import could_ever_fit, place
-from weft.scheduler.pending import Order, Pending
-from weft.scheduler.plan import Placement, Plan
+from weft.scheduler.feasible import could_ever_fit, place, place_elastic
+from weft.scheduler.fit import Mix
+from weft.scheduler.history import History
+from weft.scheduler.pending import Group, Pending, Waiting
+from weft.scheduler.plan import Change, Placement, Plan, Preemption, Promise, Wait
+from weft.scheduler.policy import DEFAULT, Policy
+from weft.scheduler.preempt import Preempting
+from weft.scheduler.promise import length_of, promise
+from weft.scheduler.queues import Queues, amounts_of
+from weft.scheduler.running import Occupancy, Running, level_of
 
-PATIENCE = 300.0
+OVERDUE = -100
+"""The level of a job that has waited longer than the policy's bound."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
-    """All that a decision may depend on. The cluster and the queue are lent, and come back unchanged."""
+    """All that a decision may depend on. The books are lent, and come back unchanged."""
 
     cluster: Cluster
     pending: Pending
     now: float
-    patience: float = PATIENCE
-    """How long a job may be overtaken by others that fit; after that, nothing behind it starts before it."""
+    running: Occupancy = field(default=None)  # type: ignore[assignment]
+    queues: Queues = field(default_factory=Queues)
+    history: History = field(default_factory=History)
+    holds: Mapping[str, Preemption] = field(default_factory=dict)
+    promises: Mapping[str, Promise] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.running is None:
+            object.__setattr__(self, "running", Occupancy(self.cluster))
 
 
-def schedule(snapshot: Snapshot) -> Plan:
-    """Decide what starts now: the best job first, each gang whole, smaller ones around what does not fit."""
-    cluster, pending = snapshot.cluster, snapshot.pending
-    placements: list[Placement] = []
-    blocked: set[tuple[object, ...]] = set()
-    held_for = None
+def schedule(snapshot: Snapshot, policy: Policy = DEFAULT) -> Plan:
+    """Decide what starts, stops, shrinks and grows now, and what is promised to the rest."""
+    cycle = _Cycle(snapshot, policy)
+    cycle.repair()
+    cycle.keep_holds()
+    cycle.protect_promises()
+    cycle.admit()
+    cycle.grow()
+    return cycle.plan()
 
-    # 1. heads: the first of each group of equal requests, best first
-    heads: list[tuple[Order, int, tuple[object, ...]]] = []
-    for number, (signature, orders) in enumerate(pending.groups.items()):
-        heads.append((orders[0], number, signature))
-    heapq.heapify(heads)
-    taken = dict.fromkeys(pending.groups, 0)
 
-    # 2. nominate against a cluster that fills up as we go; undone at the end
-    start = cluster.mark()
-    while heads:
-        order, number, signature = heapq.heappop(heads)
-        job = pending[order[2]]
-        bindings = place(cluster, job.gang)
-        if bindings is None:
-            # 3. the whole group waits: equal requests get equal answers
-            blocked.add(signature)
-            if snapshot.now - job.since > snapshot.patience and could_ever_fit(cluster, job.gang):
-                held_for = job.uid  # a job that can never start holds nobody up
+class _Cycle:
+    def __init__(self, snapshot: Snapshot, policy: Policy):
+        self._snapshot = snapshot
+        self._policy = policy
+        self._now = snapshot.now
+        self._cluster = snapshot.cluster
+        self._pending = snapshot.pending
+        self._running = snapshot.running
+        self._queues = snapshot.queues
+        self._history = snapshot.history
+        self._marks = (self._cluster.mark(), self._queues.mark())
+        self._mix: Mix = self._pending.mix
+        self._placements: list[Placement] = []
+        self._repairs: list[Change] = []
+        self._growths: list[Change] = []
+        self._preemptions: list[Preemption] = []
+        self._holds: list[Preemption] = []
+        self._promises: dict[str, Promise] = {}
+        self._waiting: list[tuple[str, Wait]] = []
+        self._planned: set[str] = set()
+        """Jobs that are dealt with."""
+        self._leaving: set[str] = set()
+        self._kept: list[tuple[Promise, Binding, object]] = []
+        self._blocked: set[object] = set()
+        """What does not fit any more in this cycle."""
+        self._full: list[object] = []
+        """What of that would not fit even without promises and holds."""
+        self._hopeless: dict[tuple[object, ...], int] = {}
+        """For whom nobody gives way: what is asked for, by whom, and the best level that was tried."""
+        self._clean = True
+        """Nothing but placements is on the stack, so that what does not fit would not fit without them either."""
+
+    # ── first: what was begun ──
+
+    def repair(self) -> None:
+        """Tasks that were lost come before everything else, near the rest of their gang."""
+        for job in sorted((self._running[uid] for uid in self._running.broken), key=_oldest):
+            tasks = tuple(task for task in job.gang.tasks if task.name in job.missing)
+            bindings = place(self._cluster, job.gang, tasks, self._mix, near=job.tasks.values())
+            if bindings is not None:
+                self._repairs.append(Change(job.uid, bindings))
+                self._queues.plan(job.queue, job.owner, amounts_of(task.request for task in tasks))
+
+    def keep_holds(self) -> None:
+        """Room that others gave up for a job goes to that job: it starts once all of it is free."""
+        for held in self._snapshot.holds.values():
+            job = self._pending.get(held.uid)
+            if job is None:
+                continue
+            mark = self._cluster.mark()
+            bindings = self._reserve_free(job, held.bindings)
+            whole = len(bindings) == len(held.bindings)
+            if whole and self._queues.refusal(job.queue, job.owner, job.least) is None:
+                self._start(job, tuple(bindings))
+            elif any(self._still_leaving(held)):
+                self._holds.append(held)
+                self._planned.add(job.uid)
+                self._waiting.append((job.uid, Wait.HELD))
+                self._clean = False
+            else:  # everybody has left and it still does not fit: it waits as all others do
+                self._cluster.revert(mark)
+
+    def _reserve_free(self, job: Waiting, bindings: tuple[Binding, ...]) -> list[Binding]:
+        requests = {task.name: task.request for task in job.gang.tasks}
+        reserved = []
+        for binding in bindings:
+            room = self._cluster.rooms.get(binding.node)
+            if room is not None and room.fits(requests[binding.task]):
+                reserved.append(self._cluster.reserve(binding.task, room.index, requests[binding.task]))
+        return reserved
+
+    def _still_leaving(self, held: Preemption) -> list[str]:
+        going = [uid for uid in held.evicted if uid in self._running and self._running[uid].leaving]
+        for shrink in held.shrunk:
+            if shrink.uid in self._running:
+                going += [*(self._running[shrink.uid].shrinking & {*shrink.tasks})]
+        return going
+
+    def protect_promises(self) -> None:
+        """What is free of the promised room is kept from all who would still be there at the promised time."""
+        for made in self._snapshot.promises.values():
+            job = self._pending.get(made.uid)
+            if job is None or job.uid in self._planned or made.start < self._now:
+                continue  # gone, or the prediction was wrong: it is promised anew
+            self._promises[made.uid] = made
+        for made in self._promises.values():
+            job = self._pending[made.uid]
+            for binding in self._reserve_free(job, made.bindings):
+                self._kept.append((made, binding, job.gang.task(binding.task).request))
+        self._clean = self._clean and not self._kept
+
+    # ── heads, order, nominate, admit, requeue ──
+
+    def admit(self) -> None:
+        """The best head first, against a cluster that fills up as we go."""
+        heads: list[tuple[tuple[object, ...], Waiting, Group]] = []
+        for group in self._pending.groups.values():
+            job = self._head(group)
+            if job is not None:
+                heads.append((self._order(job), job, group))
+        heapq.heapify(heads)
+        while heads:
+            order, job, group = heapq.heappop(heads)
+            if self._queues.fair and heads and self._order(job) > heads[0][0] > order:
+                heapq.heappush(heads, (self._order(job), job, group))  # its queue has had its turn meanwhile
+                continue
+            why = self._nominate(job)
+            if why is None:
+                following = self._head(group)
+                if following is not None:
+                    heapq.heappush(heads, (self._order(following), following, group))
+                continue
+            self._waiting.append((job.uid, why))
+            if not self._policy.backfill and why is Wait.ROOM and could_ever_fit(self._cluster, job.gang):
+                self._waiting += [(other.uid, Wait.BEHIND) for _, other, _ in heads]
                 break
-            continue
-        placements.append(Placement(job.uid, bindings))
-        taken[signature] += 1
-        group = pending.groups[signature]
-        if taken[signature] < len(group):
-            heapq.heappush(heads, (group[taken[signature]], number, signature))
-    cluster.revert(start)
-    return Plan(tuple(placements), held_for, frozenset(blocked))
+
+    def _head(self, group: Group) -> Waiting | None:
+        """The first of a group that is not dealt with: who waits too long, else by rank."""
+        oldest = next((uid for _, uid in group.by_since if uid not in self._planned), None)
+        if oldest is None:
+            return None
+        job = self._pending[oldest]
+        if self._overdue(job):
+            return job
+        return self._pending[next(uid for _, _, uid in group.by_rank if uid not in self._planned)]
+
+    def _overdue(self, job: Waiting) -> bool:
+        return self._now - job.since > self._policy.bound
+
+    def _order(self, job: Waiting) -> tuple[object, ...]:
+        """The one order of waiting jobs. Total, and the same everywhere."""
+        overdue = self._overdue(job)
+        fair: tuple[object, ...] = ()
+        if self._policy.fair and not overdue:
+            fair = (
+                not self._queues.guaranteed(job.queue, job.least),
+                self._queues.turn(job.queue, self._now),
+            )
+        return (-job.priority, not overdue, fair, 0.0 if overdue else job.rank, job.since, job.uid)
+
+    def _nominate(self, job: Waiting) -> Wait | None:
+        """Start the job, or make room for it, or say why not."""
+        if self._queues.refusal(job.queue, job.owner, job.amounts) is not None and (
+            not job.gang.elastic or self._queues.refusal(job.queue, job.owner, job.least) is not None
+        ):
+            return Wait.LIMIT
+        bindings = self._place(job)
+        if bindings is not None:
+            self._start(job, bindings)
+            return None
+        if self._make_room(job):
+            return None
+        self._promise(job)
+        return Wait.ROOM
+
+    def _place(self, job: Waiting) -> tuple[Binding, ...] | None:
+        signature = job.gang.signature
+        if signature in self._blocked or self._pending.blocked.get(signature) == self._cluster.freed:
+            return self._borrow(job)
+        bindings = place_elastic(self._cluster, job.gang, self._mix)
+        if bindings is not None and job.gang.elastic:
+            bindings = self._within_limit(job, bindings)
+        if bindings is not None:
+            return bindings
+        self._blocked.add(signature)
+        if self._clean:
+            self._full.append(signature)
+        return self._borrow(job)
+
+    def _within_limit(self, job: Waiting, bindings: tuple[Binding, ...]) -> tuple[Binding, ...] | None:
+        """An elastic job whose queue does not allow all of it starts with the least."""
+        asked = amounts_of(job.gang.task(binding.task).request for binding in bindings)
+        if self._queues.refusal(job.queue, job.owner, asked) is None:
+            return bindings
+        for binding in bindings:
+            self._cluster.vacate(binding, job.gang.task(binding.task).request)
+        return place(self._cluster, job.gang, job.gang.least, self._mix)
+
+    def _borrow(self, job: Waiting) -> tuple[Binding, ...] | None:
+        """Room that is promised to others may be used by who is gone before they come; by the promised one, always."""
+        if not self._kept:
+            return None
+        ends = self._now + length_of(job, self._history, self._policy)
+        lent = [kept for kept in self._kept if kept[0].uid == job.uid or ends <= kept[0].start]
+        if not lent:
+            return None
+        mark = self._cluster.mark()
+        for _, binding, request in lent:
+            self._cluster.vacate(binding, request)  # type: ignore[arg-type]
+        bindings = place(self._cluster, job.gang, job.gang.least, self._mix)
+        if bindings is None:
+            self._cluster.revert(mark)
+            return None
+        for kept in lent:  # what is left of it is kept again
+            made, binding, request = kept
+            self._kept.remove(kept)
+            room = self._cluster.rooms[binding.node]
+            if made.uid != job.uid and room.fits(request):  # type: ignore[arg-type]
+                again = self._cluster.reserve(binding.task, room.index, request)  # type: ignore[arg-type]
+                self._kept.append((made, again, request))
+        return bindings
+
+    def _start(self, job: Waiting, bindings: tuple[Binding, ...]) -> None:
+        self._placements.append(Placement(job.uid, bindings))
+        self._planned.add(job.uid)
+        self._promises.pop(job.uid, None)
+        if job.gang.elastic:
+            requests = {task.name: task.request for task in job.gang.tasks}
+            self._queues.plan(job.queue, job.owner, amounts_of(requests[b.task] for b in bindings))
+        else:
+            self._queues.plan(job.queue, job.owner, job.amounts)
+
+    def _make_room(self, job: Waiting) -> bool:
+        """Others give way, if that makes it fit; what is free of its future place is kept for it at once."""
+        if not self._policy.preempt or not len(self._running):
+            return False
+        level = OVERDUE if self._overdue(job) else level_of(job.rank)
+        kind = (job.gang.signature, job.priority, job.queue if self._queues.guarantees else "")
+        if level >= self._hopeless.get(kind, 1 << 30):
+            return False
+        spared = frozenset(self._leaving)
+        attempt = Preempting(
+            self._cluster, self._running, self._queues, self._policy, self._now, job, level, self._mix, spared
+        )
+        preemption = attempt.plan()
+        if preemption is None:
+            self._hopeless[kind] = level
+            return False
+        self._preemptions.append(preemption)
+        self._planned.add(job.uid)
+        self._promises.pop(job.uid, None)
+        self._leaving.update(preemption.evicted)
+        self._leaving.update(shrink.uid for shrink in preemption.shrunk)
+        self._reserve_free(job, preemption.bindings)
+        self._queues.plan(job.queue, job.owner, job.least)
+        self._clean = False
+        return True
+
+    def _promise(self, job: Waiting) -> None:
+        """Who has waited long enough for more than the smallest room is told when it will start."""
+        if (
+            job.uid in self._promises
+            or len(self._promises) >= self._policy.promises
+            or not self._policy.backfill
+        ):
+            return
+        if self._now - job.since < self._policy.patience or not _wide(job):
+            return
+        made = promise(self._cluster, self._running, self._history, self._policy, self._now, job, self._mix)
+        if made is None:
+            return
+        self._promises[job.uid] = made
+        for binding in self._reserve_free(job, made.bindings):
+            self._kept.append((made, binding, job.gang.task(binding.task).request))
+        self._clean = self._clean and not self._kept
+
+    # ── last: what is idle ──
+
+    def grow(self) -> None:
+        """Elastic jobs grow into what nobody who waits can use; the least served first."""
+        if not self._policy.grow or not self._running.elastic:
+            return
+        able = [job for uid in self._running.elastic if self._may_grow(job := self._running[uid])]
+        for job in sorted(able, key=lambda job: (-job.priority, len(job.tasks), job.started, job.uid)):
+            bindings = self._grown(job)
+            if bindings:
+                self._growths.append(Change(job.uid, bindings))
+
+    def _may_grow(self, job: Running) -> bool:
+        return (
+            not job.leaving
+            and not job.missing
+            and not job.shrinking
+            and job.uid not in self._leaving
+            and len(job.tasks) < len(job.gang.tasks)
+            and self._now - job.resized >= self._policy.grow_after
+        )
+
+    def _grown(self, job: Running) -> tuple[Binding, ...]:
+        """As many more as fit, halving the wish until it does."""
+        more = [task for task in job.gang.tasks if task.name not in job.tasks]
+        while more:
+            tasks = tuple(more)
+            asked = amounts_of(task.request for task in tasks)
+            if self._queues.refusal(job.queue, job.owner, asked) is None:
+                bindings = place(self._cluster, job.gang, tasks, self._mix, near=job.tasks.values())
+                if bindings is not None:
+                    self._queues.plan(job.queue, job.owner, asked)
+                    return bindings
+            more = more[: len(more) // 2]
+        return ()
+
+    def plan(self) -> Plan:
+        self._cluster.revert(self._marks[0])
+        self._queues.revert(self._marks[1])
+        return Plan(
+            tuple(self._placements),
+            tuple(self._repairs),
+            tuple(self._growths),
+            tuple(self._preemptions),
+            tuple(self._holds),
+            tuple(self._promises.values()),
+            tuple(self._waiting),
+            tuple(self._full),
+        )
+
+
+def _oldest(job: Running) -> tuple[int, float, str]:
+    return (-job.priority, job.started, job.uid)
+
+
+def _wide(job: Waiting) -> bool:
+    """More than one task, or more than one GPU: the smallest jobs find room by themselves."""
+    return len(job.gang.least) > 1 or job.gang.gpus > 1

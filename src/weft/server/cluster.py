@@ -166,10 +166,10 @@ class ClusterOperations:
         tasks: dict[str, list[dict[str, str]]] = {}
         for job in control.jobs.values():
             for task in job.status.tasks:
-                if task.binding is not None and job.taken:
+                if task.binding is not None and job.uid in control.books.running:
                     tasks.setdefault(task.binding.node, []).append({"job": job.name, "task": task.name})
         items = []
-        for room in control.cluster.rooms.values():
+        for room in control.books.cluster.rooms.values():
             node = room.node
             types = sorted({gpu.type for gpu in node.gpus})
             items.append(

@@ -16,8 +16,9 @@ from starlette.responses import Response
 from weft.control import live, results
 from weft.control.control import Control
 from weft.control.live import KIND, LiveJob
+from weft.jobtypes.complete import read_job
 from weft.model.job import TrainingJob
-from weft.model.problems import Invalid, Problem, parse
+from weft.model.problems import Invalid, Problem
 from weft.model.resource import LABEL_KEY_PATTERN, NAME_PATTERN
 from weft.model.status import Desire, State
 from weft.server.archives import tar_stream
@@ -26,7 +27,7 @@ from weft.server.operations import Answer, Operation, Param, Query
 from weft.server.packages import Packages
 from weft.server.problems import ApiProblem
 from weft.server.secrets import Secrets
-from weft.server.streams import Message, stream
+from weft.server.streams import LAST_EVENT, Message, begin, stream
 from weft.store.store import SUMMARY
 
 BODY_LIMIT = 8 << 20
@@ -138,6 +139,7 @@ class JobOperations:
                 self.job_events,
                 {200: Answer("Its history", ITEMS)},
                 params=(Param("after", "integer", "Only later ones.", 0), FOLLOW),
+                headers=(LAST_EVENT,),
                 problems=(404,),
                 path_patterns=NAME,
             ),
@@ -169,6 +171,7 @@ class JobOperations:
                     Param("limit", "integer", "At most so many.", 10_000, 1, 1_000_000),
                     FOLLOW,
                 ),
+                headers=(LAST_EVENT,),
                 problems=(404,),
                 path_patterns=NAME,
             ),
@@ -210,51 +213,43 @@ class JobOperations:
                     Param("limit", "integer", "At most so many.", 1000, 1, 100_000),
                     FOLLOW,
                 ),
+                headers=(LAST_EVENT,),
             ),
         ]
 
     # ── submitting ──
 
     async def submit_job(self, request: Request, query: Query) -> Response:
-        job = await _read_job(request)
+        document = await _read_document(request)
         if query["dryRun"]:
+            # A package may be missing: the client asks first whether uploading it is worth while.
+            job = read_job(document, _called(document), self._absent_secrets)
             prepared = self._control.prepare(job, self._owner)
             return _json(to_json(prepared, by_alias=True, exclude_none=True))
-        if job.spec.code is not None and job.spec.code.package is not None:
-            self._require_package(job.spec.code.package)
-        self._require_secrets(job)
+        job = read_job(document, _called(document), self._absent)
         key = request.headers.get("idempotency-key")
         if key is not None and not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
             raise ApiProblem(422, "Not valid", "Idempotency-Key must be 1 to 255 printable ASCII characters")
         entry, new = await self._control.submit(job, self._owner, key)
         return _json(live.document(entry), 201 if new else 200)
 
-    def _require_secrets(self, job: TrainingJob) -> None:
+    def _absent(self, job: TrainingJob) -> list[Problem]:
+        """What the job refers to and is not here."""
+        package = job.spec.code.package if job.spec.code is not None else None
+        if package is None or self._packages.has(package):
+            return self._absent_secrets(job)
+        missing = f"is not stored here; upload it first (weft run does; PUT /v1/packages/{package})"
+        return [Problem("spec.code.package", missing, f'"{package}"'), *self._absent_secrets(job)]
+
+    def _absent_secrets(self, job: TrainingJob) -> list[Problem]:
         problems = []
         for index, wanted in enumerate(job.spec.secrets):
-            if self._secrets.value(wanted.name, wanted.key) is None:
-                known = self._secrets.keys(wanted.name)
-                cause = (
-                    f"secret {wanted.name} has no key {wanted.key}"
-                    if known
-                    else f"there is no secret {wanted.name}"
-                )
-                problems.append(
-                    Problem(
-                        f"spec.secrets[{index}]", f"{cause} (weft secrets set {wanted.name} {wanted.key})"
-                    )
-                )
-        if problems:
-            raise Invalid(f"job {job.metadata.name or ''}".strip(), problems)
-
-    def _require_package(self, digest: str) -> None:
-        if not self._packages.has(digest):
-            problem = Problem(
-                "spec.code.package", "is not stored here; upload it first (weft run does)", f'"{digest}"'
-            )
-            raise ApiProblem(
-                422, "Not valid", str(problem), problems=[problem], next_step=f"PUT /v1/packages/{digest}"
-            )
+            name, key = wanted.name, wanted.key
+            if self._secrets.value(name, key) is None:
+                known = self._secrets.keys(name)
+                cause = f"secret {name} has no key {key}" if known else f"there is no secret {name}"
+                problems.append(Problem(f"spec.secrets[{index}]", f"{cause} (weft secrets set {name} {key})"))
+        return problems
 
     # ── reading ──
 
@@ -334,7 +329,7 @@ class JobOperations:
     async def job_events(self, request: Request, query: Query) -> Response:
         job = self._find(request)
         if query["follow"]:
-            return stream(self._events(query["after"], job.uid))
+            return stream(self._events(begin(request, query), job.uid))
         return _json(
             to_json(
                 {"items": [e.dump() for e in self._control.store.events(uid=job.uid, after=query["after"])]}
@@ -343,7 +338,7 @@ class JobOperations:
 
     async def all_events(self, request: Request, query: Query) -> Response:
         if query["follow"]:
-            return stream(self._events(query["after"], None))
+            return stream(self._events(begin(request, query), None))
         found = self._control.store.events(after=query["after"], limit=query["limit"])
         return _json(to_json({"items": [event.dump() for event in found]}))
 
@@ -396,7 +391,7 @@ class JobOperations:
         job = self._find(request)
         names = query["name"].split(",") if query["name"] else ()
         if query["follow"]:
-            return stream(self._metrics(job.uid, names, query["after"]))
+            return stream(self._metrics(job.uid, names, begin(request, query)))
         points = await asyncio.to_thread(
             self._control.store.metrics, job.uid, names=names, after=query["after"], limit=query["limit"]
         )
@@ -440,7 +435,7 @@ class JobOperations:
 
     def _declare_more(self, job: LiveJob) -> str:
         """The `weft up` that would make room for all of the gang, where declaring can."""
-        nodes = [room.node for room in self._control.cluster.rooms.values()]
+        nodes = [room.node for room in self._control.books.cluster.rooms.values()]
         requests = [task.request for task in job.gang.tasks]
         flags = [f"--nodes {len(nodes)}"] if len(nodes) > 1 else []
         cpu, memory, gpu = (sum(getattr(r, name) for r in requests) for name in ("cpu", "memory", "gpu"))
@@ -489,13 +484,18 @@ async def read_body(request: Request, limit: int = BODY_LIMIT) -> Any:
         raise ApiProblem(400, "Not JSON", f"the body is not JSON: {problem}") from None
 
 
-async def _read_job(request: Request) -> TrainingJob:
+async def _read_document(request: Request) -> dict[str, Any]:
     document = await read_body(request)
     if not isinstance(document, dict):
         raise Invalid("the job", [Problem("", "must be a mapping with apiVersion, kind, metadata and spec")])
-    name = document.get("metadata", {}).get("name") if isinstance(document.get("metadata"), dict) else None
     document.pop("status", None)
-    return parse(TrainingJob, document, f"job {name}" if isinstance(name, str) else "the job")
+    return document
+
+
+def _called(document: dict[str, Any]) -> str:
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"job {name}" if isinstance(name, str) else "the job"
 
 
 def _printable(path: str) -> str:

@@ -8,9 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json
+from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from weft.model.problems import Problem
+from weft.server.operations import Param, Query
+from weft.server.problems import ApiProblem
+
 KEEP_ALIVE = 15.0
+LAST_EVENT = Param(
+    "Last-Event-ID", "integer", "A stream goes on after this event: what an EventSource sends to reconnect."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,21 @@ def stream(messages: AsyncIterator[Message]) -> StreamingResponse:
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
+
+
+def begin(request: Request, query: Query) -> int:
+    """After which event to go on. An EventSource reconnects with the address it began with, so of the header
+    and `after` the later one counts."""
+    after: int = query["after"]
+    text = request.headers.get(LAST_EVENT.name)
+    if text is None:
+        return after
+    try:
+        seen: int = LAST_EVENT.parse(text)
+        return max(after, seen)
+    except ValueError as error:
+        problem = Problem(f"header.{LAST_EVENT.name}", str(error), f'"{text[:80]}"')
+        raise ApiProblem(422, "Not valid", str(problem), problems=[problem]) from None
 
 
 async def _with_keep_alive(messages: AsyncIterator[Message]) -> AsyncIterator[bytes]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import hashlib
 import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import to_json
 
 from weft.backends.api import Assignment, Listener, TaskUsage
 from weft.backends.local import cgroups, code, commands, machine, usage
@@ -34,13 +38,30 @@ LOG_RATE = 32 << 20
 LOG_TAIL = 20
 RELAUNCH_DELAY = 1.0
 KILLED_IN_CONTAINER = 128 + signal.SIGKILL
+FAILED_ENGINE = 125
+"""What `podman run` and `docker run` exit with when they themselves, and not the task, went wrong."""
 LOG_TAIL_WIDTH = 500
+SLICE = 250
+"""Tasks that are seen to in one turn of the event loop: about 20 ms."""
 
 OF_THE_JOB = (MetricSource.FILE, MetricSource.TENSORBOARD)
 """Sources in LOG_DIR, which all tasks of a job share: one of them reads, or each point would count twice."""
 
 SecretReader = Callable[[str, str], str | None]
 """The value of a secret's key, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """The tasks that were told to end together, and what happens to those left when it runs out."""
+
+    left: set[str]
+    timer: asyncio.TimerHandle
+
+    def gone(self, task: str) -> None:
+        self.left.discard(task)
+        if not self.left:
+            self.timer.cancel()
 
 
 class LocalBackend:
@@ -60,7 +81,7 @@ class LocalBackend:
         self._cgroups = cgroups.Cgroups()
         self._adopted: dict[tuple[str, int], Adopted] = {}
         self._births: dict[tuple[str, str], tuple[int, int]] = {}
-        self._kills: dict[tuple[str, str, int], asyncio.TimerHandle] = {}
+        self._kills: dict[tuple[str, str, int], Patience] = {}
         self._environment: Mapping[str, str] = {}
         self._pool: Pool
         self._listener: Listener
@@ -110,8 +131,8 @@ class LocalBackend:
     async def stop_engine(self) -> None:
         if self._poller is not None:
             self._poller.cancel()
-        for timer in self._kills.values():
-            timer.cancel()
+        for patience in self._kills.values():
+            patience.timer.cancel()
         self._pool.close()
         cgroups.forget(self._cgroups)
 
@@ -134,43 +155,48 @@ class LocalBackend:
             stop.set()
 
     def launch(self, job: Assignment, launch: int, tasks: tuple[str, ...]) -> None:
+        self._in_turns(self._order(job, launch, frozenset(tasks)), len(tasks))
+
+    def _in_turns(self, turns: Iterator[None], tasks: int) -> None:
+        """Do it now; for a wide gang, in turns with what else the event loop has to do."""
+        if tasks > SLICE:
+            self._pool.keep(asyncio.ensure_future(_one_by_one(turns)))
+        else:
+            collections.deque(turns, maxlen=0)
+
+    def _order(self, job: Assignment, launch: int, tasks: frozenset[str]) -> Iterator[None]:
+        """Make the launch's message and send it."""
         try:
-            message = self._launch_message(job, launch, tasks)
+            folder = self.folder(job.uid)
+            ports = self._ports.take(job.uid, len(job.gang.tasks), folder.ports)
+            shared = commands.gather(job, launch, folder, self.data, ports, self._resolve_secrets(job))
+            chosen = [task for task in job.gang.tasks if task.name in tasks]
+            encoded = []
+            for first in range(0, len(chosen), SLICE):
+                if first:
+                    yield
+                encoded += [
+                    to_json(self._task_message(shared, task)) for task in chosen[first : first + SLICE]
+                ]
         except Permanent as problem:
             self._listener(job.uid, Undone(launch, problem.failure))
             return
         except OSError as error:
             self._listener(job.uid, Undone(launch, Failure(Code.CANNOT_START, str(error))))
             return
-        self._pool.launch(message, lambda line: self._heard(job, launch, line))
-
-    def _launch_message(self, job: Assignment, launch: int, tasks: tuple[str, ...]) -> dict[str, Any]:
-        folder = self.folder(job.uid)
-        ports = self._ports.take(job.uid, len(job.gang.tasks), folder.ports)
-        hosts: dict[str, list[str]] = {}
-        for task, port in zip(job.gang.tasks, ports, strict=True):
-            hosts.setdefault(task.role, []).append(f"127.0.0.1:{port}")
-        secrets = self._resolve_secrets(job)
-        chosen = [task for task in job.gang.tasks if task.name in tasks]
-        return {
+        about = {
             "folders": folder.for_tasks([task.name for task in chosen]),
             "journal": folder.journal(launch),
             "tmpRoot": self.tmp,
-            "tasks": [self._task_message(job, task, folder, hosts, secrets, launch) for task in chosen],
         }
+        message = to_json(about)[:-1] + b', "tasks": [' + b",".join(encoded) + b"]}\n"
+        self._pool.launch(message, lambda line: self._heard(job, launch, line))
 
-    def _task_message(
-        self,
-        job: Assignment,
-        task: Task,
-        folder: JobFolder,
-        hosts: Mapping[str, list[str]],
-        secrets: Mapping[str, str],
-        launch: int,
-    ) -> dict[str, Any]:
-        binding = job.status.task(task.name).binding
+    def _task_message(self, shared: commands.Gathering, task: Task) -> dict[str, Any]:
+        job, folder, launch = shared.job, shared.folder, shared.launch
+        binding = shared.statuses[task.name].binding
         assert binding is not None
-        node = next((node for node in self._nodes if node.name == binding.node), None)
+        node = self._node(binding.node)
         if node is None:
             raise Permanent(
                 Code.CANNOT_START, f"node {binding.node} is no longer part of this machine", task.name
@@ -180,9 +206,7 @@ class LocalBackend:
         message: dict[str, Any] = {
             "name": task.name,
             "argv": commands.task_command(job, job.spec.roles[task.role]),
-            "env": commands.task_environment(
-                self._environment, job, task, folder, self.data, hosts, secrets, bool(node.gpus), launch
-            ),
+            "env": commands.task_environment(self._environment, shared, task, bool(node.gpus)),
             "cwd": f"{folder.code}/{subdir}" if subdir else folder.code,
             "dir": folder.task(task.name),
             "cpus": self._pinning.cpus_for(binding.node, binding.cpus),
@@ -197,9 +221,14 @@ class LocalBackend:
                 if task.chief or metric.source not in OF_THE_JOB
             ],
         }
-        isolated = commands.isolate(job, task, message, self.home, folder, launch)
+        real = {gpu.index for gpu in node.gpus if not gpu.virtual}
+        devices = [index for index in binding.gpus if index in real]
+        isolated = commands.isolate(shared, task, message, self.home, devices)
         message["argv"], message["cleanup"] = isolated.argv, isolated.cleanup
         return message
+
+    def _node(self, name: str) -> Node | None:
+        return next((node for node in self._nodes if node.name == name), None)
 
     def _resolve_secrets(self, job: Assignment) -> dict[str, str]:
         values = {}
@@ -220,27 +249,66 @@ class LocalBackend:
         match line["event"]:
             case "started":
                 pids = {task: pid for task, (pid, _birth) in line["pids"].items()}
-                for task, (pid, birth) in line["pids"].items():
-                    self._births[job.uid, task] = (pid, birth)
-                    if (binding := job.status.task(task).binding) is not None:
-                        self._pinning.started((job.uid, task), binding.node, binding.cpus, pid)
+                self._births.update(
+                    ((job.uid, task), (pid, birth)) for task, (pid, birth) in line["pids"].items()
+                )
+                for task in job.status.tasks:
+                    if task.binding is not None and task.name in pids:
+                        own = (task.binding.node, task.binding.cpus, pids[task.name])
+                        self._pinning.started((job.uid, task.name), *own)
                 self._listener(job.uid, Launched(launch, tuple(pids.items()), line["time"]))
             case "undone":
                 failure = Failure(Code(line["code"]), line["message"], line["task"])
                 self._listener(job.uid, Undone(launch, failure))
             case "exited":
                 self._gone(job.uid, line["task"], launch)
-                self._listener(job.uid, Exited(line["task"], launch, _exit(line, job), line["time"]))
+                self._listener(job.uid, Exited(line["task"], launch, self._exit(line, job), line["time"]))
             case "lost":
                 self._supervisor_lost(job, launch)
             case "taken":
                 self.adopt(job, launch)
 
+    def _exit(self, line: dict[str, Any], job: Assignment) -> Exit:
+        task = job.gang.task(line["task"])
+        image = commands.image_of(job, task)
+        cause = self._cause(line, job, task, image) if line["code"] != 0 else None
+        return Exit(
+            code=line["code"],
+            signal=line["signal"],
+            failure=Failure(*cause, task.name) if cause else None,
+            peak_memory=None if image else line["peak"],
+            cpu_seconds=line["cpu"],
+            notes=tuple(line["notes"]),
+        )
+
+    def _cause(
+        self, line: dict[str, Any], job: Assignment, task: Task, image: str | None
+    ) -> tuple[Code, str] | None:
+        """What an exit code or a signal alone would not tell."""
+        limit = show_bytes(task.request.memory) if task.request.memory else ""
+        if line.get("unjoined"):
+            return Code.CANNOT_START, (
+                f"{task.name} could not be put under its limits, so it was not run: {line['unjoined']} refused it"
+            )
+        if image and line["code"] == FAILED_ENGINE:
+            why = commands.engines_complaint(image, self.log_tail(job.uid, task.name))
+            return (Code.CANNOT_START, f"{task.name}: {why}") if why else None
+        if image and limit and line["code"] == KILLED_IN_CONTAINER:
+            # the engine does not say why; nobody else kills a task that is not being stopped
+            return Code.OUT_OF_MEMORY, (
+                f"{task.name} was killed in its container, most likely at its memory limit of {limit}; "
+                "ask for more with resources.memory"
+            )
+        if line["oom"]:
+            return Code.OUT_OF_MEMORY, (
+                f"{task.name} ran out of memory: it reached its limit{limit and f' of {limit}'} "
+                f"(peak {show_bytes(line['peak'])}); ask for more with resources.memory"
+            )
+        return None
+
     def _supervisor_lost(self, job: Assignment, launch: int) -> None:
         """The supervisor died with work to do: end what it left, so that nothing runs unwatched."""
-        for task in job.status.tasks:
-            if task.launch == launch:
-                self._kill(job.uid, task.name)
+        self._kill(job.uid, [task.name for task in job.status.tasks if task.launch == launch])
         for pid in processes_of(job.uid, launch):
             _signal_quietly(pid, signal.SIGKILL)
         lost = Failure(
@@ -292,34 +360,37 @@ class LocalBackend:
     # ── stopping ──
 
     def stop(self, job: Assignment, tasks: tuple[str, ...], grace: float) -> None:
-        sandboxed = job.spec.isolation == "sandbox"
-        for name in tasks:
-            launch = job.status.task(name).launch
-            key = (job.uid, name, launch)
-            if key in self._kills:
-                continue
-            self._terminate(job.uid, name, sandboxed)
-            self._kills[key] = self._loop.call_later(grace, self._kill, job.uid, name)
+        launches = {task.name: task.launch for task in job.status.tasks}
+        new = [name for name in tasks if (job.uid, name, launches[name]) not in self._kills]
+        if not new:
+            return
+        self._in_turns(self._terminate(job, new), len(new))
+        left = set(new)
+        patience = Patience(left, self._loop.call_later(grace, self._kill, job.uid, left))
+        self._kills.update(((job.uid, name, launches[name]), patience) for name in new)
 
-    def _terminate(self, uid: str, task: str, sandboxed: bool) -> None:
-        pid = self._alive(uid, task)
-        if pid is None:
-            return
-        if not sandboxed:
-            _signal_group_quietly(pid, signal.SIGTERM)
-            return
-        # bubblewrap would end its sandbox at once: tell the user's processes instead
-        inner = usage.descendants(pid)
-        for child in inner[1:] or inner:
-            _signal_quietly(child, signal.SIGTERM)
+    def _terminate(self, job: Assignment, tasks: list[str]) -> Iterator[None]:
+        for first in range(0, len(tasks), SLICE):
+            if first:
+                yield
+            pids = self._all_alive(job.uid, tasks[first : first + SLICE])
+            if job.spec.isolation == "sandbox":
+                # bubblewrap would end its sandbox at once: tell the user's processes instead
+                for inner in usage.descendants(pids).values():
+                    for child in inner[1:] or inner:
+                        _signal_quietly(child, signal.SIGTERM)
+            else:
+                for pid in pids:
+                    _signal_group_quietly(pid, signal.SIGTERM)
 
-    def _kill(self, uid: str, task: str) -> None:
-        pid = self._alive(uid, task)
-        if pid is None:
-            return
-        for child in usage.descendants(pid):
-            _signal_quietly(child, signal.SIGKILL)
-        _signal_group_quietly(pid, signal.SIGKILL)
+    def _kill(self, uid: str, tasks: Iterable[str]) -> None:
+        for pid, below in usage.descendants(self._all_alive(uid, tasks)).items():
+            for child in below:
+                _signal_quietly(child, signal.SIGKILL)
+            _signal_group_quietly(pid, signal.SIGKILL)
+
+    def _all_alive(self, uid: str, tasks: Iterable[str]) -> list[int]:
+        return [pid for task in tasks if (pid := self._alive(uid, task)) is not None]
 
     def _alive(self, uid: str, task: str) -> int | None:
         """The task's process, if the one with this id is still the one that was started."""
@@ -329,9 +400,9 @@ class LocalBackend:
     def _gone(self, uid: str, task: str, launch: int) -> None:
         self._births.pop((uid, task), None)
         self._pinning.ended((uid, task))
-        timer = self._kills.pop((uid, task, launch), None)
-        if timer is not None:
-            timer.cancel()
+        patience = self._kills.pop((uid, task, launch), None)
+        if patience is not None:
+            patience.gone(task)
 
     # ── afterwards ──
 
@@ -340,7 +411,8 @@ class LocalBackend:
         if job.status.started is None and job.status.launch == 1:
             self.remove(job.uid)  # it never ran: nothing of it is worth a folder
         elif len(job.gang.tasks) > 1:
-            Path(self.folder(job.uid).ports).unlink(missing_ok=True)
+            for record in (self.folder(job.uid).ports, self.folder(job.uid).hosts):
+                Path(record).unlink(missing_ok=True)
 
     def remove(self, uid: str) -> None:
         self.folder(uid).remove()
@@ -370,34 +442,9 @@ class LocalBackend:
         return self._meter.read(running)
 
 
-def _exit(line: dict[str, Any], job: Assignment) -> Exit:
-    failure = None
-    task = job.gang.task(line["task"])
-    contained = (job.spec.roles[task.role].image or job.spec.image) is not None
-    request = task.request
-    if contained and request.memory and line["code"] == KILLED_IN_CONTAINER:
-        failure = Failure(  # the engine does not say why; nobody else kills a task that is not being stopped
-            Code.OUT_OF_MEMORY,
-            f"{line['task']} was killed in its container, most likely at its memory limit of "
-            f"{show_bytes(request.memory)}; ask for more with resources.memory",
-            line["task"],
-        )
-    elif line["oom"] and line["code"] != 0:
-        limit = f" of {show_bytes(request.memory)}" if request.memory else ""
-        failure = Failure(
-            Code.OUT_OF_MEMORY,
-            f"{line['task']} ran out of memory: it reached its limit{limit} (peak {show_bytes(line['peak'])}); "
-            "ask for more with resources.memory",
-            line["task"],
-        )
-    return Exit(
-        code=line["code"],
-        signal=line["signal"],
-        failure=failure,
-        peak_memory=None if contained else line["peak"],
-        cpu_seconds=line["cpu"],
-        notes=tuple(line["notes"]),
-    )
+async def _one_by_one(turns: Iterator[None]) -> None:
+    for _ in turns:
+        await asyncio.sleep(0)
 
 
 def _signal_quietly(pid: int, number: signal.Signals) -> None:

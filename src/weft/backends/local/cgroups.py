@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 from weft.model.gang import Request
 
 PERIOD = 100_000
+CONTROLLERS = "+memory +cpu"
 ROOT = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def _quota(cpu: int) -> int:
     return max(1000, cpu * PERIOD // 1000)
 
 
-def discover(label: str, root: Path = ROOT, membership: Path = Path("/proc/self/cgroup")) -> Cgroups:
+def discover(label: str, root: Path = ROOT, membership: Path = OWN) -> Cgroups:
     """Find, by trying, where this process may make groups. Makes `<place>/<label>` in each."""
     paths = _membership(membership)
     if (root / "cgroup.controllers").exists():
@@ -100,6 +103,34 @@ def discover(label: str, root: Path = ROOT, membership: Path = Path("/proc/self/
     memory = _first_v1(root / "memory", paths.get("memory", "/"), label, "memory.limit_in_bytes")
     cpu = _first_v1(root / "cpu", paths.get("cpu", "/"), label, "cpu.cfs_quota_us")
     return Cgroups(1, memory=memory, cpu=cpu)
+
+
+def own_memory_limit(root: Path = ROOT, membership: Path = OWN) -> int | None:
+    """The least memory limit of the groups this process is in, or None.
+
+    In a container the path may be that of the host, which is not mounted there: its root is then the own group.
+    """
+    paths = _membership(membership)
+    v2 = (root / "cgroup.controllers").exists()
+    mount, own, name = (
+        (root, paths.get("", "/"), "memory.max")
+        if v2
+        else (root / "memory", paths.get("memory", "/"), "memory.limit_in_bytes")
+    )
+    here = mount / own.lstrip("/")
+    limits = [
+        int(text)
+        for group in (here, *here.parents)
+        if group.is_relative_to(mount) and (text := _read(group / name)).isdigit()
+    ]
+    return min(limits, default=None)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _membership(path: Path) -> dict[str, str]:
@@ -131,8 +162,10 @@ def _first_v2(root: Path, own: str, label: str) -> str | None:
     for base in (here, here.parent if here != root else root, root):
         folder = base / label
         try:
+            if base == root:
+                _hand_down(root)
             folder.mkdir(exist_ok=True)
-            (folder / "cgroup.subtree_control").write_text("+memory +cpu")
+            (folder / "cgroup.subtree_control").write_text(CONTROLLERS)
             probe = folder / "probe"
             probe.mkdir(exist_ok=True)
             works = (probe / "memory.max").exists() and (probe / "cpu.max").exists()
@@ -142,6 +175,12 @@ def _first_v2(root: Path, own: str, label: str) -> str | None:
         if works:
             return str(folder)
     return None
+
+
+def _hand_down(root: Path) -> None:
+    """Let groups below the root have limits: systemd does so at boot, other inits do not."""
+    with contextlib.suppress(OSError):  # already so, or not ours to say: the probe will tell
+        (root / "cgroup.subtree_control").write_text(CONTROLLERS)
 
 
 def forget(cgroups: Cgroups) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from weft.backends.api import Assignment
-from weft.backends.local.folders import JobFolder
+from weft.backends.local.folders import JobFolder, replace_file
 from weft.jobtypes.render import render_env
 from weft.model.failures import Code, Permanent
-from weft.model.gang import Task
+from weft.model.gang import Request, Task
 from weft.model.job import Role
+from weft.model.status import TaskStatus
+from weft.runtime.hosts import INLINE
 
 INHERITED = frozenset(
     "HOME USER LOGNAME SHELL LANG LANGUAGE TZ LD_LIBRARY_PATH CUDA_HOME CUDA_PATH SSL_CERT_FILE SSL_CERT_DIR "  # noqa: SIM905
@@ -60,63 +64,99 @@ def base_environment(environ: Mapping[str, str], runtime: str) -> dict[str, str]
     return base
 
 
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """What the tasks of one launch share, worked out once: per task it would grow with the gang's square."""
+
+    job: Assignment
+    launch: int
+    folder: JobFolder
+    data: str
+    hosts: Mapping[str, list[str]]
+    variables: Mapping[str, str]
+    """Where to meet."""
+    secrets: Mapping[str, str]
+    statuses: Mapping[str, TaskStatus]
+    local_ranks: Mapping[str, int]
+
+
+def gather(
+    job: Assignment, launch: int, folder: JobFolder, data: str, ports: list[int], secrets: Mapping[str, str]
+) -> Gathering:
+    """Work that out. The addresses of a wide gang are written to its folder."""
+    hosts: dict[str, list[str]] = {}
+    for task, port in zip(job.gang.tasks, ports, strict=True):
+        hosts.setdefault(task.role, []).append(f"127.0.0.1:{port}")
+    chief = next(t for t in job.gang.tasks if t.chief)
+    address, _, port_of_chief = hosts[chief.role][chief.index].rpartition(":")
+    variables = {"MASTER_ADDR": address, "MASTER_PORT": port_of_chief}
+    if len(job.gang.tasks) <= INLINE:
+        variables["WEFT_HOSTS"] = json.dumps(hosts)
+    else:
+        replace_file(folder.hosts, json.dumps(hosts))
+        variables["WEFT_HOSTS_FILE"] = folder.hosts
+    beside: Counter[str] = Counter()
+    local_ranks = {}
+    for status in job.status.tasks:
+        if status.binding is not None:
+            local_ranks[status.name] = beside[status.binding.node]
+            beside[status.binding.node] += 1
+    statuses = {status.name: status for status in job.status.tasks}
+    return Gathering(job, launch, folder, data, hosts, variables, secrets, statuses, local_ranks)
+
+
 def task_environment(
-    base: Mapping[str, str],
-    job: Assignment,
-    task: Task,
-    folder: JobFolder,
-    data: str,
-    hosts: Mapping[str, list[str]],
-    secrets: Mapping[str, str],
-    node_has_gpus: bool,
-    launch: int,
+    base: Mapping[str, str], shared: Gathering, task: Task, node_has_gpus: bool
 ) -> dict[str, str]:
     """The variables of one task: Weft's own, the names people know, the job type's, the user's."""
-    status = job.status.task(task.name)
+    job, folder = shared.job, shared.folder
+    status = shared.statuses[task.name]
     binding = status.binding
     assert binding is not None
-    world = len(job.gang.tasks)
-    beside = [t for t in job.status.tasks if t.binding and t.binding.node == binding.node]
-    local_rank = next(i for i, t in enumerate(beside) if t.name == task.name)
-    chief = next(t for t in job.gang.tasks if t.chief)
-    address, _, port = hosts[chief.role][chief.index].rpartition(":")
-    metrics = f"{folder.task(task.name)}/metrics.jsonl"
+    world = str(len(job.gang.tasks))
+    rank = str(task.rank)
+    gpus = ",".join(map(str, binding.gpus))
     own = {
         "WEFT_JOB": job.name,
         "WEFT_JOB_UID": job.uid,
         "WEFT_TASK": task.name,
         "WEFT_ROLE": task.role,
         "WEFT_INDEX": str(task.index),
-        "WEFT_RANK": str(task.rank),
-        "WEFT_WORLD_SIZE": str(world),
-        "WEFT_HOSTS": json.dumps(hosts),
+        "WEFT_RANK": rank,
+        "WEFT_WORLD_SIZE": world,
+        **shared.variables,
         "WEFT_RESTARTS": str(status.restarts),
-        "WEFT_LAUNCH": str(launch),
-        "WEFT_METRICS_FILE": metrics,
+        "WEFT_LAUNCH": str(shared.launch),
+        "WEFT_METRICS_FILE": f"{folder.task(task.name)}/metrics.jsonl",
         "WEFT_NODE": binding.node,
-        "WEFT_GPUS": ",".join(map(str, binding.gpus)),
-        "DATA_DIR": data,
+        "WEFT_GPUS": gpus,
+        "DATA_DIR": shared.data,
         "RESULT_DIR": folder.results,
         "CHECKPOINT_DIR": folder.checkpoints,
         "MODEL_DIR": folder.code,
         "LOG_DIR": folder.logs,
-        "RANK": str(task.rank),
-        "WORLD_SIZE": str(world),
-        "LOCAL_RANK": str(local_rank),
-        "MASTER_ADDR": address,
-        "MASTER_PORT": port,
+        "RANK": rank,
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": str(shared.local_ranks[task.name]),
         "LEARNER_ID": str(task.rank + 1),
-        "NUM_LEARNERS": str(world),
+        "NUM_LEARNERS": world,
         "GPU_COUNT": str(len(binding.gpus)),
         "TRAINING_ID": job.name,
     }
     if node_has_gpus or binding.gpus:
-        own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, binding.gpus))
+        own["CUDA_VISIBLE_DEVICES"] = gpus
     role = job.spec.roles[task.role]
-    users = {**job.spec.env, **role.env, **secrets}
+    users = {**job.spec.env, **role.env, **shared.secrets}
     if "PYTHONPATH" in users:
         users["PYTHONPATH"] = f"{users['PYTHONPATH']}:{base['PYTHONPATH']}"
-    return {**base, **own, **render_env(job.spec.type, own, hosts), **users}
+    return {**base, **own, **_of_the_type(shared, own), **users}
+
+
+def _of_the_type(shared: Gathering, own: Mapping[str, str]) -> dict[str, str]:
+    """The job type's variables; one that would list a wide role is left out, for WEFT_HOSTS_FILE has it."""
+    narrow = {role: places if len(places) <= INLINE else [] for role, places in shared.hosts.items()}
+    found = render_env(shared.job.spec.type, own, narrow)
+    return {name: value for name, value in found.items() if value}
 
 
 def task_command(job: Assignment, role: Role) -> list[str]:
@@ -134,15 +174,19 @@ class Isolated:
 
 
 def isolate(
-    job: Assignment, task: Task, spec: dict[str, Any], home: str, folder: JobFolder, launch: int
+    shared: Gathering, task: Task, spec: dict[str, Any], home: str, devices: Sequence[int]
 ) -> Isolated:
-    """Wrap a task's command as its job asks: plain, in a sandbox, or in a container."""
-    image = job.spec.roles[task.role].image or job.spec.image
+    """Wrap a task's command as its job asks: plain, in a sandbox, or in a container. `devices` are real GPUs."""
+    image = image_of(shared.job, task)
     if image is not None:
-        return _container(job, task, spec, image, folder, launch)
-    if job.spec.isolation == "sandbox":
-        return Isolated([*_sandbox(spec, home, folder), *spec["argv"]], [])
+        return _container(shared, task, spec, image, devices)
+    if shared.job.spec.isolation == "sandbox":
+        return Isolated([*_sandbox(spec, home, shared.folder), *spec["argv"]], [])
     return Isolated(spec["argv"], [])
+
+
+def image_of(job: Assignment, task: Task) -> str | None:
+    return job.spec.roles[task.role].image or job.spec.image
 
 
 def unavailable(job: Assignment) -> str | None:
@@ -159,7 +203,8 @@ def engine() -> str | None:
     if (podman := shutil.which("podman")) is not None:
         return podman
     docker = shutil.which("docker")
-    return docker if docker is not None and Path("/var/run/docker.sock").exists() else None
+    scheme, _, place = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").partition("://")
+    return docker if docker is not None and (scheme != "unix" or Path(place).exists()) else None
 
 
 def _writable(spec: dict[str, Any], folder: JobFolder) -> list[str]:
@@ -194,33 +239,62 @@ def _sandbox(spec: dict[str, Any], home: str, folder: JobFolder) -> list[str]:
 
 
 def _container(
-    job: Assignment, task: Task, spec: dict[str, Any], image: str, folder: JobFolder, launch: int
+    shared: Gathering, task: Task, spec: dict[str, Any], image: str, devices: Sequence[int]
 ) -> Isolated:
     """`podman run` with the job's folder at the same path; variables by name, so that no value is in an argv."""
     tool = engine()
     if tool is None:
-        raise Permanent(Code.ISOLATION_UNAVAILABLE, unavailable(job) or "no container engine", task.name)
-    name = f"weft-{job.uid}-{task.name}-{launch}"
-    request = task.request
-    spec["env"]["TMPDIR"] = "/tmp"
+        why = unavailable(shared.job) or "no container engine"
+        raise Permanent(Code.ISOLATION_UNAVAILABLE, why, task.name)
+    name = f"weft-{shared.job.uid}-{task.name}-{shared.launch}"
+    env, root = spec["env"], shared.folder.root
+    env["TMPDIR"] = "/tmp"
+    if devices:  # a container counts the GPUs that it was given from 0; WEFT_GPUS has the machine's numbers
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(devices))))
     hidden = {"TMPDIR", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LD_LIBRARY_PATH", "PYTHONPATH"}
-    variables = [f"--env={key}" for key in sorted(spec["env"]) if key not in hidden]
+    variables = [f"--env={key}" for key in sorted(env) if key not in hidden]
     for key in OF_THE_ENGINE & os.environ.keys():
-        spec["env"].setdefault(key, os.environ[key])
-    limits = [f"--memory={request.memory}", f"--memory-swap={request.memory}"] if request.memory else []
-    if spec["cpus"]:
-        limits.append(f"--cpuset-cpus={','.join(map(str, spec['cpus']))}")
-    if request.cpu and not request.whole_cpus:
-        limits.append(f"--cpus={request.cpu / 1000:g}")
+        env.setdefault(key, os.environ[key])
     argv = [
         tool, "run", "--rm", "--name", name, "--network=host", "--pull=missing", "--security-opt=no-new-privileges",
-        *limits, *variables, f"--volume={folder.root}:{folder.root}:ro",
-        *(f"--volume={path}:{path}" for path in _writable(spec, folder)),
-        f"--volume={spec['env']['DATA_DIR']}:{spec['env']['DATA_DIR']}:ro", f"--workdir={spec['cwd']}", image, *spec["argv"],
+        *_limits(task.request, spec["cpus"]), *_gpus(tool, devices), *variables, f"--volume={root}:{root}:ro",
+        *(f"--volume={path}:{path}" for path in _writable(spec, shared.folder)),
+        f"--volume={env['DATA_DIR']}:{env['DATA_DIR']}:ro", f"--workdir={spec['cwd']}", image, *spec["argv"],
     ]  # fmt: skip
-    return Isolated(
-        argv,
-        [[tool, "rm", "--force", "--ignore", name]]
-        if tool.endswith("podman")
-        else [[tool, "rm", "-f", name]],
-    )
+    remove = ["rm", "--force", "--time=0", "--ignore", name] if _is_podman(tool) else ["rm", "-f", name]
+    return Isolated(argv, [[tool, *remove]])
+
+
+def _limits(request: Request, cpus: Sequence[int]) -> list[str]:
+    flags = [f"--memory={request.memory}", f"--memory-swap={request.memory}"] if request.memory else []
+    if cpus:
+        flags.append(f"--cpuset-cpus={','.join(map(str, cpus))}")
+    if request.cpu and not request.whole_cpus:
+        flags.append(f"--cpus={request.cpu / 1000:g}")
+    return flags
+
+
+def _gpus(tool: str, devices: Sequence[int]) -> list[str]:
+    if _is_podman(tool):
+        return [f"--device=nvidia.com/gpu={index}" for index in devices]
+    # docker reads the value as a line of CSV: without the quotes the second index would be an option of its own
+    return [f'--gpus="device={",".join(map(str, devices))}"'] if devices else []
+
+
+def _is_podman(tool: str) -> bool:
+    return Path(tool).name == "podman"
+
+
+ENGINES_ERROR = re.compile(r"(?:Error: |docker: (?:Error response from daemon: )?)(.+)")
+PULLING = re.compile(
+    r"^Trying to pull |^Unable to find image |short-name |initializing source |image not known", re.M
+)
+
+
+def engines_complaint(image: str, lines: Sequence[str]) -> str | None:
+    """Why podman or docker never started the image, from what they printed; None if it was the task's own doing."""
+    why = next((found[1] for line in reversed(lines) if (found := ENGINES_ERROR.match(line))), None)
+    if why is None:
+        return None
+    what = "pulled" if PULLING.search("\n".join(lines)) else "started"
+    return f"image {image} could not be {what}: {why}"

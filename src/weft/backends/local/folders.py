@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 
 class JobFolder:
@@ -36,6 +37,10 @@ class JobFolder:
     def ports(self) -> str:
         return f"{self.root}/ports.json"
 
+    @property
+    def hosts(self) -> str:
+        return f"{self.root}/hosts.json"
+
     def task(self, name: str) -> str:
         return f"{self.root}/task-{name}"
 
@@ -49,3 +54,11 @@ class JobFolder:
 
     def remove(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def replace_file(path: str, text: str) -> None:
+    """Whole or not at all; makes the folder it is in."""
+    temporary = Path(f"{path}.tmp")
+    temporary.parent.mkdir(exist_ok=True)
+    temporary.write_text(text)
+    temporary.replace(path)

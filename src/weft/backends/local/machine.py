@@ -7,8 +7,8 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
+from weft.backends.local import cgroups
 from weft.model.node import Gpu, Node
 
 
@@ -59,16 +59,9 @@ def carve(shape: Shape, cpu_ids: list[int], memory: int, found: tuple[Gpu, ...])
 
 
 def total_memory() -> int:
-    """The machine's memory, or the smaller limit of the cgroup this process lives in."""
+    """The machine's memory, or the smaller limit of the cgroups this process lives in."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(path).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            total = min(total, int(text))
-    return total
+    return min(total, cgroups.own_memory_limit() or total)
 
 
 def find_gpus() -> tuple[Gpu, ...]:
@@ -78,7 +71,7 @@ def find_gpus() -> tuple[Gpu, ...]:
         return ()
     try:
         answer = subprocess.run(
-            [tool, "--query-gpu=index,name", "--format=csv,noheader"],
+            [tool, "--query-gpu=index,memory.total,name", "--format=csv,noheader,nounits"],
             capture_output=True,
             text=True,
             timeout=10,
@@ -90,15 +83,16 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 
 def parse_gpus(listing: str) -> tuple[Gpu, ...]:
-    """`0, Tesla V100-SXM2-16GB` → type `v100`: the model's number in lower case."""
+    """`0, 16160, Tesla V100-SXM2-16GB` (MiB) → type `v100`: the model's number in lower case."""
     gpus = []
     for line in listing.splitlines():
-        index, _, name = line.partition(",")
-        if not index.strip().isdigit():
+        index, memory, name = (field.strip() for field in f"{line},,".split(",", 3)[:3])
+        if not index.isdigit():
             continue
         words = [
             w for w in re.split(r"[\s-]+", name) if re.search(r"\d", w) and not re.fullmatch(r"\d+(GB|MB)", w)
         ]
-        model = (words or [name.strip()])[0].lower()
-        gpus.append(Gpu(int(index), re.sub(r"[^a-z0-9.]+", "-", model) or "gpu"))
+        model = (words or [name])[0].lower()
+        known = int(memory) << 20 if memory.isdigit() else 0  # "[N/A]" where memory is the machine's own
+        gpus.append(Gpu(int(index), re.sub(r"[^a-z0-9.]+", "-", model) or "gpu", memory=known))
     return tuple(gpus)

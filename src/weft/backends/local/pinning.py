@@ -24,7 +24,9 @@ class _NodeCpus:
 class Pinning:
     """Keeps the CPUs of each node apart. Keys are (uid, task)."""
 
-    def __init__(self, nodes: dict[str, tuple[int, ...]], members: Callable[[int], list[int]]):
+    def __init__(
+        self, nodes: dict[str, tuple[int, ...]], members: Callable[[list[int]], dict[int, list[int]]]
+    ):
         self._nodes = {name: _NodeCpus(frozenset(cpus)) for name, cpus in nodes.items() if cpus}
         self._members = members
 
@@ -52,8 +54,8 @@ class Pinning:
                 self._move_shared(here)
 
     def _move_shared(self, here: _NodeCpus) -> None:
-        for pid in here.shared.values():
-            for member in (pid, *self._members(pid)):
+        for pid, below in self._members(list(here.shared.values())).items():
+            for member in (pid, *below):
                 _pin(member, here.pool)
 
 

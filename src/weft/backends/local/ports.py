@@ -7,6 +7,8 @@ import random
 import socket
 from pathlib import Path
 
+from weft.backends.local.folders import replace_file
+
 FIRST, LAST = 20_000, 32_000
 
 
@@ -25,10 +27,7 @@ class Ports:
         kept = self._read(record) if count > 1 else []
         ports = kept if len(kept) == count else [self._free() for _ in range(count)]
         if count > 1 and ports is not kept:
-            temporary = Path(f"{record}.tmp")
-            temporary.parent.mkdir(exist_ok=True)
-            temporary.write_text(json.dumps(ports))
-            temporary.replace(record)
+            replace_file(record, json.dumps(ports))
         self._promised[uid] = ports
         self._taken.update(ports)
         return ports

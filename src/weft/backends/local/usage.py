@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from weft.backends.api import TaskUsage
 
@@ -42,17 +42,18 @@ class Meter:
         return found
 
 
-def descendants(root: int) -> list[int]:
-    """Children, their children and so on, nearest first; not the root itself."""
+def descendants(roots: Iterable[int]) -> dict[int, list[int]]:
+    """Of each root: children, their children and so on, nearest first. One look at /proc for all of them."""
     children: dict[int, list[int]] = {}
     for pid, fields in _processes():
         children.setdefault(int(fields[1]), []).append(pid)
-    found: list[int] = []
-    queue = [root]
-    while queue:
-        below = children.get(queue.pop(0), [])
-        found += below
-        queue += below
+    return {root: _below(root, children) for root in roots}
+
+
+def _below(root: int, children: Mapping[int, list[int]]) -> list[int]:
+    found = list(children.get(root, ()))
+    for pid in found:  # grows as it goes
+        found += children.get(pid, ())
     return found
 
 

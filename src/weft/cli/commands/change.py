@@ -18,7 +18,7 @@ Jobs = Annotated[tuple[str, ...], Parameter(show=True)]
 def halt(*jobs: str) -> int:
     """Stop jobs so that they can be resumed. Their processes get SIGTERM, then SIGKILL after the grace.
 
-    Examples:
+    For example:
       weft halt mnist-3
 
     Parameters
@@ -33,7 +33,7 @@ def halt(*jobs: str) -> int:
 def resume(*jobs: str) -> int:
     """Queue halted or failed jobs again. They find their checkpoints in CHECKPOINT_DIR.
 
-    Examples:
+    For example:
       weft resume mnist-3
 
     Parameters
@@ -50,7 +50,7 @@ def resume(*jobs: str) -> int:
 def cancel(*jobs: str) -> int:
     """Stop jobs for good. Their logs and results stay until they are deleted.
 
-    Examples:
+    For example:
       weft cancel mnist-3 mnist-4
 
     Parameters
@@ -65,7 +65,7 @@ def cancel(*jobs: str) -> int:
 def delete(*jobs: str, yes: Annotated[bool, Parameter(name=["--yes", "-y"])] = False) -> int:
     """Remove jobs with their logs, metrics and results. A running job is stopped first.
 
-    Examples:
+    For example:
       weft delete mnist-3
       weft delete mnist-3 mnist-4 --yes
 
@@ -80,14 +80,17 @@ def delete(*jobs: str, yes: Annotated[bool, Parameter(name=["--yes", "-y"])] = F
         what = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
         if terminal.ask(f"delete {what} with all logs, metrics and results? [y/N]") not in ("y", "yes"):
             terminal.note("nothing deleted")
+            terminal.next_step(f"weft show {jobs[0]}")
             return 1
     client = Client()
     return _each(
-        jobs, lambda job: f"{job} {'deleted' if client.delete(job) else 'is being stopped, then deleted'}"
+        jobs,
+        lambda job: f"{job} {'deleted' if client.delete(job) else 'is being stopped, then deleted'}",
+        None,
     )
 
 
-def _each(jobs: Sequence[str], act: Callable[[str], str], then: str | None = None) -> int:
+def _each(jobs: Sequence[str], act: Callable[[str], str], then: str | None) -> int:
     if not jobs:
         raise BadOption("name at least one job (weft ls)")
     if len(jobs) == 1:
@@ -96,8 +99,7 @@ def _each(jobs: Sequence[str], act: Callable[[str], str], then: str | None = Non
         failed = [job for job in jobs if not _tried(job, act)]
         if failed:
             return 1
-    if then:
-        terminal.next_step(f"{then} {jobs[0]}")
+    terminal.next_step(f"{then} {jobs[0]}" if then else "weft ls")
     return 0
 
 

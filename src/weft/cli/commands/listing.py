@@ -56,7 +56,7 @@ def ls(
 ) -> int:
     """List jobs: all that are not finished, and the newest 50 that are.
 
-    Examples:
+    For example:
       weft ls
       weft ls --all --state FAILED
       weft ls --label team=vision -o json
@@ -87,17 +87,18 @@ def ls(
         items += finished
     if output in ("json", "yaml"):
         print_whole({"items": items}, str(output))
-    else:
-        columns = WIDE if output == "wide" else COLUMNS
-        now = time.time()
-        print_table(columns, [[_cell(item, column.title, now) for column in columns] for item in items])
+        return 0
+    columns = WIDE if output == "wide" else COLUMNS
+    now = time.time()
+    print_table(columns, [[_cell(item, column.title, now) for column in columns] for item in items])
     if not items:
         terminal.note("no jobs" + (" that match" if states or label else ""))
-        terminal.next_step("weft run train.py")
+        terminal.next_step("weft ls --all" if states or label else "weft run train.py")
     elif more:
-        terminal.note(f"and {more} more (weft ls --all)")
+        terminal.note(f"and {more} more")
+        terminal.next_step("weft ls --all", f"weft show {items[0]['name']}")
     else:
-        terminal.next_step("weft show JOB")
+        terminal.next_step(f"weft show {items[0]['name']}")
     return 0
 
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from weft.cli import terminal
 from weft.cli.logprint import LogPrinter
 from weft.client.api import Client
+from weft.client.job import IDLE
 
 BATCH = 2000
 
@@ -21,10 +22,11 @@ def logs(
     task: str | None = None,
     tail: int | None = None,
     offset: int | None = None,
+    timestamps: bool = False,
 ) -> int:
     """Print or follow a job's logs. Lines of a job with several tasks begin with [task].
 
-    Examples:
+    For example:
       weft logs mnist-3
       weft logs -f mnist-3 --task worker-0
       weft logs mnist-3 --tail 20
@@ -41,14 +43,17 @@ def logs(
         Only the last lines of each task.
     offset
         Begin at this byte of the task's log; needs --task.
+    timestamps
+        Put the time at which it was printed before each line.
     """
     client = Client()
     status = client.get(job).status
     tasks = [entry["name"] for entry in status.get("tasks") or ()]
-    printer = LogPrinter(prefixed=task is None and len(tasks) > 1)
+    printer = LogPrinter(prefixed=task is None and len(tasks) > 1, timed=timestamps)
     if follow:
         for batch in client.follow_logs(job, task=task, tail=tail, offset=offset):
             printer.print(batch)
+        terminal.next_step(f"weft show {job}")
         return 0
     printed = 0
     batch = []
@@ -59,8 +64,10 @@ def logs(
             printer.print(batch)
             batch = []
     printer.print(batch)
+    state = status.get("state")
     if not printed:
-        state = status.get("state")
         terminal.note(f"no log lines; job {job} is {state}")
         terminal.next_step(f"weft explain {job}")
+    else:
+        terminal.next_step(f"weft show {job}" if state in IDLE else f"weft logs -f {job}")
     return 0

@@ -113,13 +113,14 @@ def queue(*, output: ListForm = None) -> int:
         terminal.next_step(f"weft explain {items[0]['name']}")
     else:
         terminal.note("nothing waits")
+        terminal.next_step("weft ls", "weft top")
     return 0
 
 
 def top(*, watch: bool = False, output: ListForm = None) -> int:
     """What running tasks use: CPUs, memory and GPUs, next to what they may use.
 
-    Examples:
+    For example:
       weft top --watch
 
     Parameters
@@ -134,14 +135,20 @@ def top(*, watch: bool = False, output: ListForm = None) -> int:
         print_whole({"items": client.top()}, str(output))
         return 0
     while True:
+        items = client.top()
         text = render(
             TOP,
-            [_usage(item) for item in client.top()],
+            [_usage(item) for item in items],
             width=terminal.width(),
             colour=terminal.colours(sys.stdout),
         )
         if not watch:
             print(text)
+            if not items:
+                terminal.note("nothing runs")
+            terminal.next_step(
+                *([f"weft show {items[0]['job']}", "weft top --watch"] if items else ["weft ls"])
+            )
             return 0
         clear = "\x1b[H\x1b[2J" if sys.stdout.isatty() else ""
         print(f"{clear}{text}", flush=True)
@@ -184,7 +191,7 @@ def jobtypes(*, output: ListForm = None) -> int:
 def schema(kind: str = "TrainingJob", /, *, output: ListForm = None) -> int:
     """The JSON Schema of a kind, for editors: they then complete and check job files.
 
-    Examples:
+    For example:
       weft schema > weft.schema.json
 
     Parameters
@@ -199,6 +206,8 @@ def schema(kind: str = "TrainingJob", /, *, output: ListForm = None) -> int:
     except NoServer:
         found = _own_schema(kind)
     print_whole(found, "yaml" if output == "yaml" else "json")
+    if output is None:
+        terminal.next_step("weft schema > weft.schema.json", "weft run job.yaml --dry-run")
     return 0
 
 

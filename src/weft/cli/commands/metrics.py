@@ -36,7 +36,7 @@ def metrics(
 ) -> int:
     """A job's metrics as a table, a curve or a stream.
 
-    Examples:
+    For example:
       weft metrics mnist-3
       weft metrics mnist-3 --plot --name loss
       weft metrics mnist-3 -f
@@ -58,6 +58,7 @@ def metrics(
     if follow:
         for batch in client.follow_metrics(job, name):
             print("\n".join(map(_line, batch)), flush=True)
+        terminal.next_step(f"weft show {job}")
         return 0
     points = client.metrics(job, name)
     if output in ("json", "yaml"):
@@ -67,6 +68,7 @@ def metrics(
         terminal.next_step("in the script: import weft; weft.log(step=1, loss=0.5)")
     elif plot:
         print("\n\n".join(_curve(metric, series) for metric, series in _by(points, "name").items()))
+        terminal.next_step(f"weft show {job}")
     else:
         groups = _by(points, "name", "task") if output == "wide" else _by(points, "name")
         columns = (*COLUMNS[:-1], Column("TASK")) if output == "wide" else COLUMNS

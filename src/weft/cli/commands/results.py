@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from weft.cli import moments, terminal
+from weft.cli.meter import meter
 from weft.cli.output import ListForm, print_table, print_whole
 from weft.cli.table import Column
 from weft.client.api import Client
@@ -18,7 +18,7 @@ COLUMNS = (Column("SIZE", right=True), Column("MODIFIED"), Column("PATH"))
 def results(job: str, /, *, get: str | None = None, output: ListForm = None) -> int:
     """List a job's result files (what it wrote to RESULT_DIR), or fetch them.
 
-    Examples:
+    For example:
       weft results mnist-3
       weft results mnist-3 --get out/
 
@@ -45,23 +45,17 @@ def results(job: str, /, *, get: str | None = None, output: ListForm = None) -> 
     if items:
         terminal.next_step(f"weft results {job} --get DIR")
     else:
-        terminal.note(f"no results; a job's results are the files it writes to RESULT_DIR (weft show {job})")
+        terminal.note("no results; a job's results are the files it writes to RESULT_DIR")
+        terminal.next_step(f"weft show {job}")
     return 0
 
 
 def _fetch(client: Client, job: str, folder: Path, expected: int) -> int:
-    def progress(passed: int) -> None:
-        share = min(passed / expected, 1.0) if expected else 1.0
-        print(
-            f"\r{moments.size(passed)} of {moments.size(expected)} ({share:4.0%}) ", end="", file=sys.stderr
+    with meter() as progress:
+        files = client.download(
+            f"/v1/jobs/{segment(job)}/results.tar",
+            lambda answer: unpack(answer, folder, progress, expected),
         )
-
-    shown = progress if sys.stderr.isatty() else None
-    files = client.download(
-        f"/v1/jobs/{segment(job)}/results.tar", lambda answer: unpack(answer, folder, shown)
-    )
-    if shown:
-        print("\r\x1b[K", end="", file=sys.stderr)
     print(f"{files} file{'s' * (files != 1)}, {moments.size(expected)}, in {folder}")
     terminal.next_step(f"ls {folder}")
     return 0

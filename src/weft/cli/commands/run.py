@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from weft.cli import terminal
+from weft.cli.meter import meter
 from weft.cli.output import PageForm, print_whole
 from weft.cli.target import job_of
 from weft.client.api import Client
@@ -66,7 +67,7 @@ def run(
     halt or cancel it. Exits with 0 if the job completed and with 1 if not.
     Starts a server if none runs.
 
-    Examples:
+    For example:
       weft run train.py --replicas 4 --cpu 1 --memory 1Gi -- --lr 0.1
       weft run --detach --name hello -- sh -c 'echo hi'
       weft run job.yaml
@@ -151,10 +152,13 @@ def run(
     document = job_of(target, rest, options, code=code, python=python, here=Path.cwd())
     client = connected()
     if dry_run:
-        print_whole(as_written(client.check(document), document.value), output or "yaml")
+        with meter() as progress:
+            checked = client.check(document, progress=progress)
+        print_whole(as_written(checked, document.value), output or "yaml")
         terminal.next_step("leave --dry-run out to submit it")
         return 0
-    job = client.submit(document)
+    with meter() as progress:
+        job = client.submit(document, progress=progress)
     if output is not None:
         print_whole(job.document, output)
     if detach:

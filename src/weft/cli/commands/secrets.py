@@ -36,7 +36,7 @@ def set_secret(name: str, /, *pairs: str) -> int:
     """Store a secret. A KEY without =VALUE is asked for, or read from standard input, so that the value
     stays out of the shell's history and the list of processes.
 
-    Examples:
+    For example:
       weft secrets set hub TOKEN
       weft secrets set hub TOKEN < token.txt
       weft secrets set hub USER=me TOKEN=xyz
@@ -75,6 +75,7 @@ def remove_secrets(*names: str) -> int:
     for name in names:
         client.delete_secret(name)
         print(f"secret {name} removed")
+    terminal.next_step("weft secrets ls")
     return 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli import moments, terminal
+from weft.cli.meter import meter
 from weft.cli.output import PageForm, print_whole
 from weft.client.api import Client
 from weft.client.errors import ApiError, NoServer, WeftError
@@ -37,7 +38,7 @@ def up(
 ) -> int:
     """Start the server of this machine. It takes up what an earlier one left running.
 
-    Examples:
+    For example:
       weft up
       weft up --nodes 4 --cpu 8 --memory 32Gi
       weft up --foreground
@@ -106,6 +107,7 @@ def down(*, halt: bool = False) -> int:
     document = _own_server(home)
     if document is None:
         terminal.note(f"no server of {home} runs")
+        terminal.next_step("weft up")
         return 0
     if halt:
         _halt_all(Client())
@@ -187,7 +189,7 @@ def backup(file: str, /, *, files: bool = False) -> int:
     The copy holds all jobs with their history and metrics, code packages and secrets:
     keep it safe. Bring it back with weft restore.
 
-    Examples:
+    For example:
       weft backup weft-monday.tar
 
     Parameters
@@ -197,7 +199,8 @@ def backup(file: str, /, *, files: bool = False) -> int:
     files
         Also copy all jobs' logs, results and checkpoints.
     """
-    size = Client().backup(file, files=files)
+    with meter() as progress:
+        size = Client().backup(file, files=files, progress=progress)
     print(f"{file}: {moments.size(size)}")
     if not files:
         terminal.note("without the jobs' logs, results and checkpoints; --files adds them")
@@ -208,7 +211,7 @@ def backup(file: str, /, *, files: bool = False) -> int:
 def restore(file: str, /) -> int:
     """Bring a backup back into this home (WEFT_HOME). No server of it may run.
 
-    Examples:
+    For example:
       weft down && weft restore weft-monday.tar
 
     Parameters

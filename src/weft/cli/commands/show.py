@@ -42,7 +42,7 @@ Json = dict[str, Any]
 def show(job: str, /, *, output: PageForm = None) -> int:
     """Everything about a job on one page: its state and why, its history, tasks, failure and results.
 
-    Examples:
+    For example:
       weft show mnist-3
       weft show mnist-3 -o yaml
 
@@ -68,7 +68,7 @@ def show(job: str, /, *, output: PageForm = None) -> int:
         _results_part(client, job),
     ]
     terminal.say("\n\n".join(part for part in parts if part))
-    terminal.next_step(*next_commands(job, document["status"].get("state", "")))
+    terminal.next_step(*next_commands(client, job, document["status"]))
     return 0
 
 
@@ -82,6 +82,7 @@ def heading(document: Json, colour: bool) -> str:
         ("state", f"{painted}{f': {reason}' if reason else ''}"),
         ("type", spec.get("type")),
         ("command", command if len(command) <= 300 else command[:299] + "…"),
+        ("asks for", "\n".join(f"{'':11}{role}" for role in asked(spec.get("roles") or {})).strip()),
         ("code", _code(spec.get("code") or {})),
         ("queue", f"{spec.get('queue', 'default')}, priority {spec.get('priority', 0)}"),
         ("owner", metadata.get("owner")),
@@ -91,6 +92,23 @@ def heading(document: Json, colour: bool) -> str:
     )
     lines = [terminal.paint(f"job {metadata['name']}", "bold", colour)]
     return "\n".join([*lines, *(f"  {name:<9}{value}" for name, value in rows if value)])
+
+
+def asked(roles: Json) -> list[str]:
+    """What the tasks of each role ask for: `4 × worker: 1 cpu, 2Gi memory, 1 v100 gpu`."""
+    lines = []
+    for name, role in roles.items():
+        wanted = role.get("resources") or {}
+        parts = [
+            f"{wanted.get('cpu', 1)} cpu",
+            f"{wanted['memory']} memory" if wanted.get("memory") else "",
+            " ".join(filter(None, (str(wanted["gpu"]), wanted.get("gpuType"), "gpu")))
+            if wanted.get("gpu")
+            else "",
+        ]
+        size = f" (size {wanted['size']})" if wanted.get("size") else ""
+        lines.append(f"{role.get('replicas', 1)} × {name}: {', '.join(filter(None, parts))}{size}")
+    return lines
 
 
 def _code(code: Json) -> str:
@@ -103,7 +121,7 @@ def timeline(events: Sequence[Json], now: float, colour: bool) -> str:
     """Each state with the time it was entered and how long it lasted."""
     entered = [event for event in events if event.get("state") and event["state"] != event.get("previous")]
     lines = []
-    for event, following in zip(entered, [*entered[1:], None], strict=True):
+    for event, following in zip(entered, [*entered[1:], None], strict=False):
         state = event["state"]
         last = following is None
         lasted = (
@@ -195,12 +213,15 @@ def _results_part(client: Client, job: str) -> str:
     return "\n".join(lines)
 
 
-def next_commands(job: str, state: str) -> list[str]:
-    match state:
+def next_commands(client: Client, job: str, status: Json) -> list[str]:
+    """What makes sense now: no results where there are none, no curves of what was never measured."""
+    match status.get("state"):
         case "PENDING" | "QUEUED" | "PREEMPTED":
             return [f"weft explain {job}", "weft queue", f"weft cancel {job}"]
         case "COMPLETED":
-            return [f"weft results {job} --get DIR", f"weft metrics {job} --plot"]
+            files = (status.get("results") or {}).get("files")
+            fetch = [f"weft results {job} --get DIR"] if files else []
+            return [*fetch, *_curves(client, job)] or [f"weft logs {job}", f"weft delete {job}"]
         case "FAILED":
             return [f"weft logs {job}", f"weft resume {job}", f"weft delete {job}"]
         case "HALTED":
@@ -208,13 +229,20 @@ def next_commands(job: str, state: str) -> list[str]:
         case "CANCELLED":
             return [f"weft logs {job}", f"weft delete {job}"]
         case _:
-            return [f"weft logs -f {job}", f"weft metrics {job} --plot", f"weft halt {job}"]
+            return [f"weft logs -f {job}", *_curves(client, job), f"weft halt {job}"]
+
+
+def _curves(client: Client, job: str) -> list[str]:
+    try:
+        return [f"weft metrics {job} --plot"] if client.has_metrics(job) else []
+    except WeftError:
+        return []
 
 
 def explain(job: str, /, *, output: PageForm = None) -> int:
     """Why a job is in its state: what it waits for, what is ahead of it, and when it may start.
 
-    Examples:
+    For example:
       weft explain mnist-3
 
     Parameters
@@ -224,13 +252,14 @@ def explain(job: str, /, *, output: PageForm = None) -> int:
     output
         json or yaml.
     """
-    found = Client().explain(job)
+    client = Client()
+    found = client.explain(job)
     if output is not None:
         print_whole(found, output)
         return 0
     terminal.say(f"job {job} is {terminal.state(found.get('state') or '')}\n{explanation(found)}".rstrip())
     terminal.next_step(
-        *([found["next"]] if found.get("next") else next_commands(job, found.get("state") or ""))
+        *([found["next"]] if found.get("next") else next_commands(client, job, client.get(job).status))
     )
     return 0
 
@@ -266,7 +295,7 @@ def events(
 ) -> int:
     """A job's history: what happened, when, why and by whom.
 
-    Examples:
+    For example:
       weft events mnist-3
       weft events -f mnist-3
 
@@ -301,6 +330,8 @@ def _follow(client: Client, job: str, output: str | None) -> int:
             else:
                 terminal.say("  ".join(part for part in _event(item) if part))
                 sys.stdout.flush()
+    if output is None:
+        terminal.next_step(f"weft show {job}")
     return 0
 
 

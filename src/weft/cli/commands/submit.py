@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from weft.cli import terminal
 from weft.cli.commands.run import connected
+from weft.cli.meter import meter
 from weft.client.api import Client
 from weft.client.documents import Document, find_files, load_documents
 from weft.client.errors import ApiError, BadDocument, WeftError
@@ -16,7 +17,7 @@ from weft.client.errors import ApiError, BadDocument, WeftError
 def submit(*files: str) -> int:
     """Submit job files and return at once. Prints the names of the jobs.
 
-    Examples:
+    For example:
       weft submit job.yaml
       weft submit a.yaml b.yaml
 
@@ -41,7 +42,7 @@ def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> in
     All files are checked before any job is submitted. A job that exists with the same spec stays as it is;
     one with another spec is an error, because a job that has begun cannot become a different one.
 
-    Examples:
+    For example:
       weft apply -f job.yaml
       weft apply -f jobs/ -f more.json
 
@@ -114,7 +115,8 @@ def _checked(client: Client, document: Document) -> dict[str, Any]:
 
 def _submitted(client: Client, document: Document) -> str:
     try:
-        return client.submit(document).name
+        with meter() as progress:
+            return client.submit(document, progress=progress).name
     except ApiError as problem:
         raise BadDocument(document.source, str(problem), problem.next) from None
 

@@ -1,0 +1,207 @@
+"""How many tasks of one request each node takes, and which node is tried first: kept up to date, not worked out anew.
+
+A cluster changes a few nodes at a time, so the answer for a request is kept as two arrays, and only the
+rows of nodes that were touched since the last question are computed again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.model.gang import Gang, Request
+from weft.scheduler.cluster import CPU, MEMORY, MOST, WHOLE, Cluster, Ints
+
+NEVER = np.int64(2**62)
+KEPT = 1024
+GIB = 2**30
+FRAGMENT = 64
+"""How many GiB to be moved weigh as much as one GPU that is left in pieces nobody asks for."""
+MOVED = 64
+"""So far can the bytes to be moved count, in GiB: they choose among nodes, they never make a job wait."""
+Mix = tuple[tuple[int, float], ...]
+"""What waits: GPUs a task, and their share of the GPUs waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request and the rules on nodes that come with it. Equal questions share an answer."""
+
+    request: Request
+    selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[str, ...] = ()
+    wants: tuple[tuple[str, int], ...] = ()
+
+
+class Fit:
+    """The standing answer to one question."""
+
+    def __init__(self, cluster: Cluster, ask: Ask, mix: Mix):
+        self._cluster = cluster
+        self.request = request = ask.request
+        self._able = np.array(
+            [
+                room.node.schedulable and room.matches(ask.selector) and room.tolerated(ask.tolerations)
+                for room in cluster.rooms.values()
+            ],
+            bool,
+        )
+        needs = [(CPU, request.cpu), (MEMORY, request.memory)]
+        for name, count in request.devices:
+            if name in cluster.devices:
+                needs.append((cluster.devices[name], count))
+            else:
+                self._able[:] = False  # no node has such a device
+        self._needs = [(column, need) for column, need in needs if need]
+        self._kinds = [column for kind, column in cluster.kinds.items() if _kind_suits(kind, request)]
+        self._moved = _bytes_to_move(cluster, ask.wants)
+        self._value = self._node_values(cluster)
+        self._table: Ints | None = None
+        self._set_mix(mix)
+        self.count: Ints = np.zeros(len(cluster.nodes), np.int64)
+        """How many more of these each node takes."""
+        self.key: Ints = np.zeros(len(cluster.nodes), np.int64)
+        """The lowest is packed first; NEVER where nothing fits."""
+        self._seen, self._epoch = 0, -1
+
+    def _node_values(self, cluster: Cluster) -> Ints:
+        """Who asks for no GPU stays off nodes that have some; who takes any GPU takes the oldest."""
+        if not (self.request.gpu or self.request.gpu_share):
+            total: Ints = cluster.total[:, cluster.gpu_columns].sum(axis=1)
+            return np.minimum(total, 15)
+        order = sorted(cluster.kinds, key=lambda kind: (kind[2], kind[1], kind[0]))
+        rank = {kind: min(number, 15) for number, kind in enumerate(order)}
+        best = [
+            max((rank[(g.type, g.memory, g.generation)] for g in node.gpus), default=0)
+            for node in cluster.nodes
+        ]
+        return np.array(best, np.int64)
+
+    def _set_mix(self, mix: Mix) -> None:
+        self.mix = mix
+        self._table = _fragments(self.request.gpu, mix) if self.request.gpu and mix else None
+
+    def refresh(self, mix: Mix) -> Fit:
+        """Catch up with what changed."""
+        cluster = self._cluster
+        if mix != self.mix:
+            self._set_mix(mix)
+            self._epoch = -1
+        if self._epoch != cluster.epoch or len(cluster.touched) - self._seen > len(self.count):
+            self._compute(slice(None))
+            self._epoch, self._seen = cluster.epoch, len(cluster.touched)
+        elif self._seen < len(cluster.touched):
+            changed = cluster.touched[self._seen :]
+            self._compute(np.array([*{*changed}] if len(changed) > 1 else changed))
+            self._seen = len(cluster.touched)
+        return self
+
+    def _compute(self, rows: slice | Ints) -> None:
+        free = self._cluster.free[rows]
+        gpus = free[:, self._cluster.gpu_columns].sum(axis=1)
+        pieces = self._pieces(rows) if self.request.gpu_share else None
+        count = self._count(free, gpus, pieces, self._able[rows])
+        self.count[rows] = count
+        self.key[rows] = np.where(count > 0, self._order(rows, free, gpus, pieces), NEVER)
+
+    def counts_in(self, room: Ints) -> Ints:
+        """How many would fit each node if this much were free there."""
+        gpus = room[:, self._cluster.gpu_columns].sum(axis=1)
+        pieces = self._pieces(slice(None)) if self.request.gpu_share else None
+        return self._count(room, gpus, pieces, self._able)
+
+    def _count(self, free: Ints, gpus: Ints, pieces: Ints | None, able: NDArray[np.bool_]) -> Ints:
+        count: Ints = np.where(able, MOST, 0)
+        for column, need in self._needs:
+            np.minimum(count, free[:, column] // need, out=count)
+        if self.request.gpu or pieces is not None:
+            suiting = (
+                gpus if len(self._kinds) == len(self._cluster.kinds) else free[:, self._kinds].sum(axis=1)
+            )
+            if pieces is None:
+                np.minimum(count, suiting // self.request.gpu, out=count)
+            else:
+                np.minimum(count, pieces + suiting * (WHOLE // self.request.gpu_share), out=count)
+        np.maximum(count, 0, out=count)
+        return count
+
+    def _pieces(self, rows: slice | Ints) -> Ints:
+        """How many shares of this size the split GPUs have left."""
+        share = self._cluster.share[rows]
+        if len(self._kinds) != len(self._cluster.kinds):
+            share = np.where(np.isin(self._cluster.share_kind[rows], self._kinds), share, 0)
+        pieces: Ints = (share // self.request.gpu_share).sum(axis=1)
+        return pieces
+
+    def _order(self, rows: slice | Ints, free: Ints, gpus: Ints, pieces: Ints | None) -> Ints:
+        """What is broken up for those who wait (and what must be moved), the node's worth, then the fullest."""
+        key = (
+            (self._value[rows] << 46)
+            + (np.minimum(gpus, 63) << 40)
+            + (np.minimum(free[:, CPU] // 10, (1 << 20) - 1) << 20)
+            + np.minimum(free[:, MEMORY] // GIB, (1 << 20) - 1)
+        )
+        if self._table is not None:
+            key = key + (self._table[np.minimum(gpus, 63)] << 50)
+        if pieces is not None:
+            key = key + (np.where(pieces > 0, 0, FRAGMENT).astype(np.int64) << 50)
+        if self._moved is not None:
+            key = key + (self._moved[rows] << 50)
+        result: Ints = key
+        return result
+
+    def best(self) -> int | None:
+        """The node to pack a task on."""
+        if not len(self.key):
+            return None
+        node = int(self.key.argmin())
+        return node if self.count[node] > 0 else None
+
+    def emptiest(self) -> Ints:
+        """The lowest is spread to first."""
+        result: Ints = np.where(self.count > 0, -(self.key & ((1 << 46) - 1)), NEVER)
+        return result
+
+
+def fit_of(cluster: Cluster, gang: Gang, request: Request, mix: Mix = ()) -> Fit:
+    """The standing answer for a task of this gang, up to date."""
+    ask = (request, gang.selector, gang.tolerations, gang.wants)
+    fit: Fit | None = cluster.fits.get(ask)
+    if fit is None:
+        if len(cluster.fits) >= KEPT:
+            del cluster.fits[next(iter(cluster.fits))]
+        fit = cluster.fits[ask] = Fit(cluster, Ask(*ask), mix)
+    return fit.refresh(mix)
+
+
+def _kind_suits(kind: tuple[str, int, int], request: Request) -> bool:
+    type, memory, generation = kind
+    return (
+        request.gpu_type in (None, type)
+        and memory >= request.gpu_memory
+        and generation >= request.gpu_generation
+    )
+
+
+def _fragments(gpu: int, mix: Mix) -> Ints:
+    """For each number of free GPUs on a node: how many more are left unusable to those who wait, once `gpu` are taken.
+
+    An idea of FGD (Weng et al., USENIX ATC 2023), for whole GPUs: a table, so that it costs one look-up.
+    """
+
+    def unusable(free: int) -> float:
+        return sum(weight * (free % wanted if free >= wanted else free) for wanted, weight in mix if wanted)
+
+    deltas = [unusable(free - gpu) - unusable(free) if free >= gpu else 0.0 for free in range(64)]
+    least = min(deltas)
+    return np.array([min(round((delta - least) * FRAGMENT), 2000) for delta in deltas], np.int64)
+
+
+def _bytes_to_move(cluster: Cluster, wants: tuple[tuple[str, int], ...]) -> NDArray[np.int64] | None:
+    if not wants:
+        return None
+    held = [dict(node.holds) for node in cluster.nodes]
+    missing = [sum(max(0, size - here.get(item, 0)) for item, size in wants) for here in held]
+    return np.array([min(bytes // GIB, MOVED) for bytes in missing], np.int64)

@@ -1,0 +1,125 @@
+"""When a waiting job should start: the scheduler itself, run forward on a copy of the books.
+
+Durations are those that jobs like these had, at three quantiles: if all are quick, as usual, or slow. What
+starts in the first is the earliest, in the last the latest time to expect.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from math import inf
+
+from weft.model.status import Binding
+from weft.scheduler.pending import Waiting
+from weft.scheduler.plan import Plan
+from weft.scheduler.promise import end_of, length_of
+from weft.scheduler.schedule import schedule
+from weft.scheduler.state import State
+
+QUICK, USUAL, SLOW = 0.25, 0.5, 0.9
+CYCLES = 400
+"""So many cycles are looked ahead; what has not started by then is beyond what can be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """When a job should start. None: later than could be foreseen."""
+
+    earliest: float | None
+    likely: float | None
+    latest: float | None
+
+
+def forecast(state: State, now: float, cycles: int = CYCLES) -> dict[str, Estimate]:
+    """An estimate for every waiting job. Leaves the books as they are."""
+    quick, usual, slow = (_Forward(state, now, quantile).starts(cycles) for quantile in (QUICK, USUAL, SLOW))
+    found = {}
+    for job in state.pending:
+        times = [starts[job.uid] for starts in (quick, usual, slow) if job.uid in starts]
+        likely = usual.get(job.uid)
+        whole = (
+            len(times) == 3
+        )  # quick durations may let others pass in another order: the range holds all three
+        found[job.uid] = Estimate(
+            min(times, default=None), likely, max(times) if whole and likely is not None else None
+        )
+    return found
+
+
+class _Forward:
+    """The near future, if every job takes as long as this quantile of jobs like it."""
+
+    def __init__(self, state: State, now: float, quantile: float):
+        self._state = copied(state)
+        self._policy = replace(state.policy, margin=1.0)
+        self._quantile = quantile
+        self._now = now
+        self._ends: list[tuple[float, str, float]] = []
+        self._starts: dict[str, float] = {}
+        for job in self._state.running:
+            end = end_of(job, state.history, self._policy, now, quantile)
+            heapq.heappush(self._ends, (end, job.uid, job.started))
+
+    def starts(self, cycles: int) -> dict[str, float]:
+        for _ in range(cycles):
+            plan = schedule(self._state.snapshot(self._now), self._state.policy)
+            self._state.decided(plan)
+            self._carry_out(plan)
+            if not len(self._state.pending):
+                break
+            if not plan.preemptions and not self._pass_time():
+                break
+        return self._starts
+
+    def _carry_out(self, plan: Plan) -> None:
+        for placement in plan.placements:
+            waiting = self._state.pending[placement.uid]
+            self._begin(waiting, placement.bindings)
+        for change in (*plan.repairs, *plan.growths):
+            self._state.join(change.uid, change.bindings, self._now)
+        for preemption in plan.preemptions:
+            for uid in preemption.evicted:
+                job = self._state.leave(uid, self._now)
+                assert job is not None
+                kept = job.ran(self._now) if job.checkpoint is not None else 0.0
+                self._state.submit(
+                    Waiting(uid, job.name, job.gang, job.priority, self._now, job.queue, job.owner, kept)
+                )
+            for shrink in preemption.shrunk:
+                self._state.leave_tasks(shrink.uid, shrink.tasks, self._now)
+
+    def _begin(self, job: Waiting, bindings: tuple[Binding, ...]) -> None:
+        self._starts.setdefault(job.uid, self._now)
+        end = self._now + length_of(job, self._state.history, self._policy, self._quantile)
+        self._state.start(job.uid, bindings, self._now)
+        heapq.heappush(self._ends, (end, job.uid, self._now))
+
+    def _pass_time(self) -> bool:
+        """To the next end, or the next moment at which somebody may have to give way."""
+        look = self._state.running.next_look() or inf
+        while self._ends:
+            end, uid, started = self._ends[0]
+            if end > look > self._now:
+                self._now = look
+                return True
+            heapq.heappop(self._ends)
+            if uid in self._state.running and self._state.running[uid].started == started:
+                self._now = max(end, self._now)
+                self._state.leave(uid, self._now)
+                return True
+        return False
+
+
+def copied(state: State) -> State:
+    """The same books in another hand. What is known of durations is shared: nobody writes to it here."""
+    rules = [account.rule for account in state.queues.accounts.values()]
+    copy = State(state.cluster.nodes, rules, state.policy, state.history)
+    for name, account in copy.queues.accounts.items():
+        account.past, account.at = state.queues.accounts[name].past, state.queues.accounts[name].at
+    for job in state.running:
+        copy.restore(replace(job, tasks=dict(job.tasks), bands={}), job.started)
+    for waiting in state.pending:
+        copy.pending.add(waiting)
+    copy.holds, copy.promises = dict(state.holds), dict(state.promises)
+    return copy

@@ -1,0 +1,58 @@
+"""What an operator can choose: the order of waiting jobs and the rules of giving way. Data, no code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Order(StrEnum):
+    """Whose turn it is among jobs of one priority and one queue."""
+
+    FIFO = "fifo"
+    """Who came first."""
+    SHORTEST = "shortest"
+    """Whose predicted time left, times its GPUs, is least."""
+    LEAST_ATTAINED = "least-attained"
+    """Who has had the least GPU time so far (Tiresias)."""
+    EXPECTED = "expected"
+    """Whose end is expected to cost the least GPU time from here, by what is known of jobs like it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    order: Order = Order.EXPECTED
+    fair: bool = True
+    """Queues take turns by their share; off: all jobs are in one line."""
+    backfill: bool = True
+    """Later jobs may start around one that does not fit; off: nothing passes the first that waits."""
+    preempt: bool = True
+    """Higher priority, and queues below their guarantee, take room from others."""
+    time_share: bool = True
+    """Jobs of one priority give way to those with much less to go, if they can go on from a checkpoint."""
+    quantum: float = 600.0
+    """A job that was started is left alone for this long by jobs of its own priority."""
+    gap: int = 1
+    """So many levels (factors of four) must lie between two jobs of one priority before one gives way."""
+    patience: float = 300.0
+    """A job that waits longer for room is promised a start, and nothing may delay it."""
+    promises: int = 4
+    """How many jobs may have a promised start at a time."""
+    bound: float = 24 * 3600.0
+    """A job that has waited longer goes before all others of its priority."""
+    grow: bool = True
+    grow_after: float = 60.0
+    """An elastic job is left alone for this long after a start or a change of size."""
+    margin: float = 1.25
+    """Predicted times left are stretched by this before anything is promised on them."""
+
+
+DEFAULT = Policy()
+NAMED = {
+    "default": DEFAULT,
+    "fifo": Policy(order=Order.FIFO, fair=False, backfill=False, preempt=False, time_share=False),
+    "fifo-backfill": Policy(order=Order.FIFO, fair=False, time_share=False),
+    "shortest": Policy(order=Order.SHORTEST, fair=False),
+    "least-attained": Policy(order=Order.LEAST_ATTAINED, fair=False),
+    "fair": Policy(order=Order.FIFO, time_share=False),
+}

@@ -1,0 +1,322 @@
+"""Who gives way: the fewest and cheapest whose room makes a waiting job fit, the elastic ones shrunk before any is stopped.
+
+A plan is only made of what was tried: victims leave and the job is placed on the undo stack, then every
+victim that turns out not to be needed is put back. If the job still does not fit, nobody goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.model.gang import Request
+from weft.scheduler.cluster import Cluster, Ints
+from weft.scheduler.feasible import groups_of, place
+from weft.scheduler.fit import Mix, fit_of
+from weft.scheduler.pending import Waiting
+from weft.scheduler.plan import Preemption, Shrink
+from weft.scheduler.policy import Policy
+from weft.scheduler.queues import Queues, amounts_of
+from weft.scheduler.running import GROWN, Band, Occupancy, Running
+
+NODES_TRIED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """What leaves together: one task of an elastic job, or a whole job."""
+
+    job: Running
+    tasks: tuple[str, ...]
+    whole: bool
+    cost: tuple[float, ...]
+
+
+class Preempting:
+    """One attempt for one waiting job."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        running: Occupancy,
+        queues: Queues,
+        policy: Policy,
+        now: float,
+        job: Waiting,
+        level: int,
+        mix: Mix = (),
+        spared: frozenset[str] = frozenset(),
+    ):
+        self._cluster = cluster
+        self._running = running
+        self._queues = queues
+        self._policy = policy
+        self._now = now
+        self._job = job
+        self._level = level
+        self._mix = mix
+        self._spared = spared
+        """Jobs that give way to another already, in this very cycle."""
+        self._owed = queues.guaranteed(job.queue, job.least)
+
+    def plan(self) -> Preemption | None:
+        """Who must go so that the job fits; None if nothing would help. Leaves the cluster as it was."""
+        if not self._enough():
+            return None
+        mark = self._cluster.mark()
+        planned = self._by(self._shrinking()) or self._by(self._stopping())
+        self._cluster.revert(mark)
+        return planned
+
+    # ── who may be asked ──
+
+    def _gives_way(self, band: Band) -> bool:
+        """The one comparator: whether what is in this band may be taken for the job."""
+        priority, queue, level = band
+        if priority < self._job.priority or (level == GROWN and priority <= self._job.priority):
+            return True
+        if (
+            priority == self._job.priority
+            and self._policy.time_share
+            and level >= max(0, self._level + self._policy.gap)
+        ):
+            return True
+        return self._owed and queue != self._job.queue  # a guarantee is taken back whoever borrowed it
+
+    def _bands(self) -> list[Band]:
+        """The least important first."""
+        bands = [band for band in self._running.bands if self._gives_way(band)]
+        return sorted(bands, key=lambda band: (band[0], -band[2], band[1]))
+
+    def _enough(self) -> bool:
+        """A look at the sums, before any closer look: is there as much as the job needs?"""
+        cpu, _, gpu = self._job.least
+        have_cpu, have_gpu = self._cluster.idle
+        found = False
+        for band, sums in self._running.sums.items():
+            if self._gives_way(band):
+                found = True
+                have_cpu += sums[0]
+                have_gpu += sums[1]
+        return found and have_cpu >= cpu and 1000 * have_gpu >= gpu - gpu % 1000
+
+    def _may_take(self, job: Running) -> bool:
+        if job.leaving or job.uid in self._spared or job.uid == self._job.uid:
+            return False
+        if job.priority < self._job.priority:
+            return True
+        bands = [*job.bands.values()]
+        if not any(self._gives_way(band) for band in bands):
+            return False
+        by_rank = job.priority == self._job.priority and any(0 <= level < GROWN for _, _, level in bands)
+        return (
+            by_rank
+            or any(level == GROWN for _, _, level in bands)
+            or self._queues.borrows(job.queue, job.held())
+        )
+
+    # ── victims ──
+
+    def _shrinking(self) -> list[Victim]:
+        """Every task that an elastic job can do without, the least important job first."""
+        found: list[Victim] = []
+        for uid in self._running.elastic:
+            job = self._running[uid]
+            if not self._may_take(job):
+                continue
+            beyond = {*job.beyond()}
+            for place_, name in enumerate(job.spare()):
+                if name in beyond or self._below(job):
+                    found.append(Victim(job, (name,), False, (job.priority, -job.bands[name][2], place_)))
+        return sorted(found, key=lambda victim: victim.cost)
+
+    def _below(self, job: Running) -> bool:
+        """Whether the job gives way as a whole, and not only with what it has beyond its wish."""
+        return job.priority < self._job.priority or any(
+            self._gives_way(band) for band in job.bands.values() if band[2] != GROWN
+        )
+
+    def _stopping(self) -> list[Victim]:
+        """Victims node by node, where the fewest must go; those on the least important bands that suffice."""
+        bands = self._sufficient_bands()
+        if bands is None:
+            return []
+        nodes = self._likely_nodes(bands)
+        found: dict[tuple[str, tuple[str, ...]], Victim] = {}
+        ranked = []
+        for node in nodes:
+            victims = self._victims_on(node, bands)
+            needed = self._needed(node, victims)
+            if needed is not None:
+                leaving, gained = needed
+                stopped = sum(victim.whole for victim in leaving)
+                lost = sum(victim.cost[-1] for victim in leaving if victim.whole)
+                ranked.append(((stopped / gained, lost / gained, node), leaving))
+        for _, leaving in sorted(ranked, key=lambda item: item[0]):
+            for victim in leaving:
+                found.setdefault((victim.job.uid, victim.tasks), victim)
+        return list(found.values())
+
+    def _sufficient_bands(self) -> set[Band] | None:
+        """The least important bands with whose room the job would fit, by count; None if all are not enough."""
+        room = self._cluster.free.copy()
+        chosen: set[Band] = set()
+        for band in self._bands():
+            room += self._running.bands[band]
+            chosen.add(band)
+            if self._would_fit(room):
+                return chosen
+        return None
+
+    def _would_fit(self, room: Ints) -> bool:
+        for request, tasks in groups_of(self._job.gang.least):
+            if self._counts(request, room).sum() < len(tasks):
+                return False
+        return True
+
+    def _counts(self, request: Request, room: Ints) -> Ints:
+        return fit_of(self._cluster, self._job.gang, request, self._mix).counts_in(room)
+
+    def _likely_nodes(self, bands: set[Band]) -> list[int]:
+        """Where the least has to be taken for a task of the largest kind."""
+        request, tasks = groups_of(self._job.gang.least)[0]
+        free = self._cluster.free
+        room = free + sum(self._running.bands[band] for band in bands)
+        could = self._counts(request, room)
+        columns = self._cluster.gpu_columns
+        have, want = (free[:, columns].sum(axis=1), request.gpu) if request.gpu else (free[:, 0], request.cpu)
+        taken = np.maximum(np.minimum(could, len(tasks)) * want - have, 0) / np.maximum(could, 1)
+        nodes = np.flatnonzero(could)
+        count = NODES_TRIED + 3 * len(tasks)
+        if len(nodes) > count:
+            nodes = nodes[np.argpartition(taken[nodes], count - 1)[:count]]
+        found: list[int] = nodes[np.lexsort((nodes, taken[nodes]))].tolist()
+        return found
+
+    def _victims_on(self, node: int, bands: set[Band]) -> list[Victim]:
+        victims: dict[tuple[str, str], Victim] = {}
+        for uid, task in self._running.on_node[node]:
+            job = self._running[uid]
+            if job.bands[task] not in bands or not self._may_take(job):
+                continue
+            lost = job.lost(self._now)
+            if job.gang.elastic and task in job.spare() and (job.bands[task][2] == GROWN or self._below(job)):
+                victims[uid, task] = Victim(job, (task,), False, (0, job.priority, -job.bands[task][2], lost))
+            elif self._below(job):
+                cost = (1, job.priority, -job.bands[task][2], lost)
+                victims[uid, ""] = Victim(job, tuple(job.tasks), True, cost)
+        return sorted(victims.values(), key=lambda victim: victim.cost)
+
+    def _needed(self, node: int, victims: list[Victim]) -> tuple[list[Victim], int] | None:
+        """The cheapest of these without whom the node takes as many tasks as it can, and how many those are."""
+        request, tasks = groups_of(self._job.gang.least)[0]
+        room = self._cluster.rooms[self._cluster.nodes[node].name]
+        mark = self._cluster.mark()
+        before = reached = room.count(request)
+        chosen: list[Victim] = []
+        useful = 0
+        for victim in victims:
+            if reached >= len(tasks):
+                break
+            self._vacate(victim)
+            chosen.append(victim)
+            count = room.count(request)
+            if count > reached:
+                reached, useful = count, len(chosen)
+        chosen = chosen[:useful]
+        if len(chosen) > 1:  # an early small one may have been made needless by a later large one
+            self._cluster.revert(mark)
+            for victim in chosen:
+                self._vacate(victim)
+            for victim in chosen[:-1]:
+                again = self._cluster.mark()
+                self._restore(victim)
+                if room.count(request) >= reached and self._sound(victim):
+                    chosen = [other for other in chosen if other is not victim]
+                else:
+                    self._cluster.revert(again)
+        self._cluster.revert(mark)
+        return (chosen, min(reached, len(tasks))) if chosen or before else None
+
+    def _vacate(self, victim: Victim) -> None:
+        for name in victim.tasks:
+            self._cluster.vacate(victim.job.tasks[name], victim.job.requests[name])
+
+    def _restore(self, victim: Victim) -> None:
+        for name in victim.tasks:
+            self._cluster.hold(victim.job.tasks[name], victim.job.requests[name])
+
+    def _sound(self, victim: Victim) -> bool:
+        """Whether nothing is overdrawn where the victim came back."""
+        rows = [self._cluster.index[binding.node] for binding in victim.job.tasks.values()]
+        return bool((self._cluster.free[rows] >= 0).all())
+
+    # ── the plan ──
+
+    def _by(self, victims: list[Victim]) -> Preemption | None:
+        """Let victims leave one after the other until the job fits, then put back whoever was not needed."""
+        cluster = self._cluster
+        start = cluster.mark()
+        gone: list[Victim] = []
+        queues = self._queues.mark()
+        bindings, step = None, 1
+        for number, victim in enumerate(victims, 1):
+            if victim.job.uid in {other.job.uid for other in gone if other.whole}:
+                continue
+            if not self._allowed(victim):
+                continue
+            self._vacate(victim)
+            self._account(victim)
+            gone.append(victim)
+            if len(gone) >= step or number == len(victims):
+                before = cluster.mark()
+                bindings = place(cluster, self._job.gang, self._job.gang.least, self._mix)
+                cluster.revert(before)
+                if bindings is not None:
+                    break
+                step = len(gone) + max(1, len(gone) // 4)
+        self._queues.revert(queues)
+        if bindings is None:
+            cluster.revert(start)
+            return None
+        return self._trimmed(gone, start)
+
+    def _allowed(self, victim: Victim) -> bool:
+        """A queue is never taken below its guarantee for a claim on guarantees."""
+        if victim.job.priority < self._job.priority or any(
+            victim.job.bands[name][2] == GROWN for name in victim.tasks
+        ):
+            return True
+        if victim.job.queue == self._job.queue or not self._owed:
+            return True
+        held = amounts_of(victim.job.requests[name] for name in victim.tasks)
+        return self._queues.borrows(victim.job.queue, held)
+
+    def _account(self, victim: Victim) -> None:
+        held = amounts_of(victim.job.requests[name] for name in victim.tasks)
+        self._queues.plan(victim.job.queue, victim.job.owner, held, -1)
+
+    def _trimmed(self, gone: list[Victim], start: int) -> Preemption | None:
+        cluster, gang = self._cluster, self._job.gang
+        kept: list[Victim] = []
+        for victim in sorted(gone, key=lambda victim: (victim.whole, victim.cost), reverse=True):
+            mark = cluster.mark()
+            self._restore(victim)
+            after = cluster.mark()
+            if place(cluster, gang, gang.least, self._mix) is None or not self._sound(victim):
+                cluster.revert(mark)
+                kept.append(victim)
+            else:
+                cluster.revert(after)
+        bindings = place(cluster, gang, gang.least, self._mix)
+        cluster.revert(start)
+        if bindings is None:
+            return None
+        evicted = tuple(sorted(victim.job.uid for victim in kept if victim.whole))
+        shrunk: dict[str, list[str]] = {}
+        for victim in kept:
+            if not victim.whole and victim.job.uid not in evicted:
+                shrunk.setdefault(victim.job.uid, []).extend(victim.tasks)
+        shrinks = tuple(Shrink(uid, tuple(sorted(tasks))) for uid, tasks in sorted(shrunk.items()))
+        return Preemption(self._job.uid, evicted, shrinks, bindings)

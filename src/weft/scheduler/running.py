@@ -1,0 +1,244 @@
+"""Jobs that run: what they hold, what it would cost to stop them, and who would have to give way to whom.
+
+What the jobs of one priority, queue and level hold is summed up by node (a band), so that "would it fit if
+all of these gave way" is an addition of arrays, however many jobs run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from weft.model.gang import Gang, Request
+from weft.model.status import Binding
+from weft.scheduler.cluster import Cluster, Ints
+from weft.scheduler.history import History, Likeness, likeness
+from weft.scheduler.policy import Order, Policy
+from weft.scheduler.queues import Amounts, amounts_of
+
+Band = tuple[int, str, int]
+"""Priority, queue, level: jobs of a lower priority, or of the same and a higher level, give way first."""
+FIXED = -1
+"""The level of a job that gives way to nobody of its own priority."""
+GROWN = 1 << 20
+"""The level of tasks beyond what their job asked for: given back to whoever asks."""
+
+
+@dataclass
+class Running:
+    uid: str
+    name: str
+    gang: Gang
+    priority: int
+    queue: str
+    owner: str
+    started: float
+    """Of this run."""
+    tasks: dict[str, Binding]
+    attained: float = 0.0
+    """Seconds of earlier runs that were kept."""
+    checkpoint: float | None = None
+    """When it last saved what it did; None: never, so that a stop loses all of it."""
+    resized: float = 0.0
+    leaving: bool = False
+    """Told to stop; its room will be free soon."""
+    shrinking: frozenset[str] = frozenset()
+    """Tasks told to stop while the job goes on."""
+    missing: tuple[str, ...] = ()
+    """Tasks lost with their node, to be replaced."""
+    bands: dict[str, Band] = field(default_factory=dict)
+
+    @cached_property
+    def like(self) -> Likeness:
+        return likeness(self.owner, self.name, self.gang.gpus)
+
+    @cached_property
+    def requests(self) -> dict[str, Request]:
+        return {task.name: task.request for task in self.gang.tasks}
+
+    @cached_property
+    def _roles(self) -> dict[str, str]:
+        return {task.name: task.role for task in self.gang.tasks}
+
+    def held(self) -> Amounts:
+        return amounts_of(self.requests[name] for name in self.tasks)
+
+    def ran(self, now: float) -> float:
+        return self.attained + max(0.0, now - self.started)
+
+    def lost(self, now: float) -> float:
+        """GPU seconds (or CPU seconds, where it has no GPU) that a stop would throw away."""
+        since = self.started if self.checkpoint is None else max(self.started, self.checkpoint)
+        return max(0.0, now - since) * width(self.gang)
+
+    def spare(self) -> list[str]:
+        """The tasks that the job can do without, the last first."""
+        if not self.gang.elastic:
+            return []
+        staying = [name for name in self.tasks if name not in self.shrinking]
+        here: dict[str, int] = {}
+        for name in staying:
+            here[self._roles[name]] = here.get(self._roles[name], 0) + 1
+        spare: list[str] = []
+        least = {span.role: span.minimum for span in self.gang.spans}
+        for task in reversed(self.gang.tasks):
+            if task.name not in self.tasks or task.name in self.shrinking or task.chief:
+                continue
+            if here[task.role] > least.get(task.role, here[task.role]):
+                here[task.role] -= 1
+                spare.append(task.name)
+        return spare
+
+    def beyond(self) -> list[str]:
+        """Those of them that it has beyond what it asked for."""
+        asked = {span.role: span.preferred for span in self.gang.spans}
+        here: dict[str, int] = {}
+        for name in self.tasks:
+            here[self._roles[name]] = here.get(self._roles[name], 0) + 1
+        extra = {
+            role: count - asked[role] for role, count in here.items() if role in asked and count > asked[role]
+        }
+        found = []
+        for name in self.spare():
+            if extra.get(self._roles[name], 0) > 0:
+                extra[self._roles[name]] -= 1
+                found.append(name)
+        return found
+
+
+def width(gang: Gang) -> float:
+    """How much of a cluster a job takes: GPUs, or an eighth of its CPUs where these count for more."""
+    return max(gang.gpus, sum(task.request.cpu for task in gang.preferred) / 8000, 0.125)
+
+
+def rank_of(order: Order, history: History, like: Likeness, attained: float, gang: Gang) -> float:
+    match order:
+        case Order.FIFO:
+            return 0.0
+        case Order.SHORTEST:
+            return history.remaining(like, attained) * width(gang)
+        case Order.LEAST_ATTAINED:
+            return attained * width(gang)
+        case _:
+            return history.rank(like, attained) * width(gang)
+
+
+def level_of(rank: float) -> int:
+    """Ranks by factors of four."""
+    return max(0, int(math.log2(rank) / 2)) if rank > 1 else 0
+
+
+class Occupancy:
+    """All running jobs, by node and by band."""
+
+    def __init__(self, cluster: Cluster):
+        self._cluster = cluster
+        self.jobs: dict[str, Running] = {}
+        self.bands: dict[Band, Ints] = {}
+        self.sums: dict[Band, list[int]] = {}
+        """CPU, whole GPUs and tasks of each band."""
+        self.broken: dict[str, None] = {}
+        """Jobs with tasks to be replaced."""
+        self.on_node: list[dict[tuple[str, str], None]] = [{} for _ in cluster.nodes]
+        self.elastic: dict[str, None] = {}
+        self.leaving = 0
+        """How many jobs and tasks were told to go and are still there."""
+        self._looks: list[tuple[float, str, float]] = []
+        """When a job's level may change next, with its start: a job that was started again has a new one."""
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self.jobs
+
+    def __getitem__(self, uid: str) -> Running:
+        return self.jobs[uid]
+
+    def __iter__(self) -> Iterator[Running]:
+        return iter(self.jobs.values())
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    # ── coming and going ──
+
+    def add(self, job: Running, look: float | None = None) -> None:
+        self.jobs[job.uid] = job
+        if job.gang.elastic:
+            self.elastic[job.uid] = None
+        tasks, job.tasks = job.tasks, {}
+        self.add_tasks(job, tasks.values())
+        if look is not None:
+            heapq.heappush(self._looks, (look, job.uid, job.started))
+
+    def add_tasks(self, job: Running, bindings: Iterable[Binding]) -> None:
+        for binding in bindings:
+            job.tasks[binding.task] = binding
+        grown = {*job.beyond()} if job.gang.elastic else ()
+        for binding in bindings:
+            band = (job.priority, job.queue, GROWN if binding.task in grown else FIXED)
+            self._book(job, binding, band, 1)
+
+    def remove_tasks(self, job: Running, names: Iterable[str]) -> None:
+        for name in names:
+            binding = job.tasks[name]
+            self._book(job, binding, job.bands[name], -1)
+            del job.tasks[name], job.bands[name]
+
+    def remove(self, uid: str) -> Running:
+        job = self.jobs.pop(uid)
+        self.elastic.pop(uid, None)
+        self.broken.pop(uid, None)
+        self.remove_tasks(job, list(job.tasks))
+        return job
+
+    def _book(self, job: Running, binding: Binding, band: Band, sign: int) -> None:
+        node = self._cluster.index.get(binding.node)
+        job.bands[binding.task] = band
+        if node is None:
+            return
+        used = self.bands.get(band)
+        if used is None:
+            used = self.bands[band] = np.zeros_like(self._cluster.free)
+            self.sums[band] = [0, 0, 0]
+        request = job.requests[binding.task]
+        amounts = self._cluster.amounts(binding, request)
+        sums = self.sums[band]
+        sums[0] += sign * request.cpu
+        sums[1] += sign * request.gpu
+        sums[2] += sign
+        if sign > 0:
+            used[node] += amounts
+            self.on_node[node][job.uid, binding.task] = None
+        else:
+            used[node] -= amounts
+            del self.on_node[node][job.uid, binding.task]
+            if not sums[2]:
+                del self.bands[band], self.sums[band]
+
+    # ── levels ──
+
+    def next_look(self) -> float | None:
+        return self._looks[0][0] if self._looks else None
+
+    def relevel(self, now: float, policy: Policy, history: History) -> None:
+        """Put jobs into the bands that they belong to by now. Only who can go on from a checkpoint has a level."""
+        while self._looks and self._looks[0][0] <= now:
+            _, uid, started = heapq.heappop(self._looks)
+            job = self.jobs.get(uid)
+            if job is None or job.started != started:
+                continue
+            ran = job.ran(now)
+            again = max(policy.quantum, 0.25 * ran)
+            heapq.heappush(self._looks, (now + again, uid, started))
+            level = FIXED
+            if job.checkpoint is not None and now - job.started >= policy.quantum:
+                level = level_of(rank_of(policy.order, history, job.like, ran, job.gang))
+            for name, band in list(job.bands.items()):
+                if band[2] not in (level, GROWN):
+                    binding = job.tasks[name]
+                    self._book(job, binding, band, -1)
+                    self._book(job, binding, (job.priority, job.queue, level), 1)
