@@ -85,6 +85,8 @@ class World:
         self.signals: list[tuple[float, str, str]] = []
         """(time, task, signal's name) of every signal sent."""
         self.folders: set[str] = set()
+        self.saved: dict[str, float] = {}
+        """When each job last wrote a checkpoint, by uid."""
         self.pid = 100
 
     def script(self, job: str, task: str = "worker-0", *runs: Run | Refuse) -> None:
@@ -247,6 +249,9 @@ class SimulatedBackend:
 
     def result_folder(self, uid: str) -> str:
         return str(self.world.folder / uid / "results")
+
+    def saved(self, uid: str) -> float | None:
+        return self.world.saved.get(uid)
 
     def metrics_file(self, uid: str, task: str) -> str:
         return str(self.world.folder / uid / task / "metrics.jsonl")

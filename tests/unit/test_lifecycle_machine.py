@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from support.builders import a_gang, a_task, restarts
 from weft.model.failures import Code, Failure
-from weft.model.gang import Gang
+from weft.model.gang import Gang, Span
 from weft.model.lifecycle import (
     EDGES,
     Admitted,
@@ -30,15 +30,21 @@ from weft.model.lifecycle import (
     Exited,
     Fetch,
     Fetched,
+    Joined,
     Launch,
     Launched,
+    Lost,
     Placed,
+    Preempted,
     Provision,
     Provisioned,
+    Readmit,
     Refused,
     Release,
+    ReleaseTasks,
     ResultsStored,
     Retire,
+    Shrunk,
     Stop,
     Store,
     StoringFailed,
@@ -81,13 +87,16 @@ def gangs(draw: Any) -> Gang:
         )
         for i in range(count)
     )
-    return a_gang(
+    gang = a_gang(
         tasks=tasks,
         chief_decides=draw(st.booleans()),
         deadline=draw(st.sampled_from([None, 10.0])),
         max_wait=draw(st.sampled_from([None, 5.0])),
         needs_fetch=draw(st.booleans()),
     )
+    if count > 1 and draw(st.booleans()) and not any(task.service for task in tasks):
+        gang = replace(gang, spans=(Span("worker", 1, draw(st.integers(1, count)), count),))
+    return gang
 
 
 @dataclass
@@ -112,7 +121,8 @@ class Lifecycle(RuleBasedStateMachine):
         self.now = 1000.0
         self.status = submitted(gang)
         self.queued = self.provisioning = self.fetching = self.storing = False
-        self.holds_place = False
+        self.held: set[str] = set()
+        """The tasks that have a place, as the scheduler's books have it."""
         self.retired = False
         self.halt_asked_while_running = False
         self.launches: dict[int, LaunchRecord] = {}
@@ -156,7 +166,14 @@ class Lifecycle(RuleBasedStateMachine):
                 for record in self.launches.values():
                     record.told_to_stop |= record.running & set(tasks)
             case Release():
-                self.holds_place = False
+                self.held.clear()
+            case ReleaseTasks(tasks, _):
+                assert tasks, "a release of nothing"
+                assert self.held >= set(tasks), "a place is given back twice"
+                self.held -= set(tasks)
+            case Readmit():
+                assert not self.processes()
+                self.happens(Admitted())
             case Store():
                 assert not self.storing
                 self.storing = True
@@ -178,12 +195,51 @@ class Lifecycle(RuleBasedStateMachine):
     @precondition(lambda self: self.queued)
     @rule()
     def scheduler_places_it(self) -> None:
-        assert not self.holds_place
+        assert not self.held
         self.queued = False
-        self.holds_place = True
+        self.held = {task.name for task in self.gang.preferred}
         self.retired = False
-        self.happens(Placed(tuple(Binding(task.name, "node-0") for task in self.gang.tasks)))
+        self.happens(Placed(tuple(Binding(task.name, "node-0") for task in self.gang.preferred)))
         assert self.status.state is State.DEPLOYING
+
+    @precondition(lambda self: bool(self.held))
+    @rule()
+    def the_scheduler_wants_its_room(self) -> None:
+        self.happens(Preempted("urgent"))
+
+    @precondition(lambda self: self.spare())
+    @rule(pick=PICKS)
+    def the_scheduler_wants_a_task_less(self, pick: int) -> None:
+        spare = self.spare()
+        self.happens(Shrunk((spare[pick % len(spare)],), "urgent"))
+
+    def spare(self) -> list[str]:
+        staying = sorted(t.name for t in self.status.tasks if t.name in self.held and not t.leaving)
+        return staying[1:] if self.gang.spans and not self.status.state.idle else []
+
+    @precondition(lambda self: self.wanted())
+    @rule()
+    def the_scheduler_finds_more_room(self) -> None:
+        joining = self.wanted()
+        self.held |= set(joining)
+        self.happens(Joined(tuple(Binding(name, "node-1") for name in joining)))
+
+    def wanted(self) -> list[str]:
+        """Lost tasks to be replaced, else those that an elastic job may grow by."""
+        if not self.held and not any(t.state is TaskState.LOST for t in self.status.tasks):
+            return []
+        lost = [t.name for t in self.status.tasks if t.state is TaskState.LOST and t.name not in self.held]
+        idle = [t.name for t in self.status.tasks if t.state is TaskState.WAITING and t.name not in self.held]
+        return lost or idle
+
+    @precondition(lambda self: bool(self.processes()))
+    @rule(pick=PICKS)
+    def a_node_is_lost(self, pick: int) -> None:
+        running = sorted(self.processes())
+        task = running[pick % len(running)]
+        for record in self.launches.values():
+            record.running.discard(task)
+        self.happens(Lost((task,), "node-0"))
 
     @precondition(lambda self: self.provisioning)
     @rule(works=st.booleans())
@@ -290,8 +346,9 @@ class Lifecycle(RuleBasedStateMachine):
     @invariant()
     def the_place_is_held_exactly_while_it_is_needed(self) -> None:
         if hasattr(self, "status"):
+            placed = {task.name for task in self.status.tasks if task.binding is not None}
             waiting = self.status.state in (State.PENDING, State.QUEUED)
-            assert self.holds_place == (not waiting and not self.status.state.idle)
+            assert self.held == (set() if waiting or self.status.state.idle else placed)
             assert self.queued == (self.status.state is State.QUEUED)
 
     @invariant()
@@ -299,6 +356,10 @@ class Lifecycle(RuleBasedStateMachine):
         if not hasattr(self, "status"):
             return
         ending = self.status.desire is not Desire.RUN or self.status.succeeded or self.status.failure
+        ending = ending or self.status.giving_way
+        told = {task for record in self.launches.values() for task in record.told_to_stop}
+        leaving = {t.name for t in self.status.tasks if t.leaving and t.state is TaskState.RUNNING}
+        assert leaving <= told
         under_way = self.provisioning or self.fetching or self.open_launch() is not None
         if ending and not under_way and not self.status.state.idle:
             for record in self.launches.values():
@@ -346,6 +407,8 @@ class Lifecycle(RuleBasedStateMachine):
                 number = next(n for n, record in self.launches.items() if task in record.running)
                 self.launches[number].running.discard(task)
                 self.tell(Exited(task, number, Exit(code=0)))
+            elif any(t.state is TaskState.LOST for t in self.status.tasks) and self.wanted():
+                self.the_scheduler_finds_more_room()
             else:
                 wake = next_wake(self.status, self.gang)
                 assert wake is not None, f"stuck in {self.status}"
@@ -379,6 +442,14 @@ def walk(gang: Gang, seed: int, steps: int) -> None:
             likely.append(lambda: job.results_are_stored(works=random.random() < 0.8))
         if job.processes():
             likely.append(lambda: job.a_process_ends(pick=random.randrange(99), exit=random.choice(EXITS)))
+            if random.random() < 0.3:
+                likely.append(lambda: job.a_node_is_lost(pick=random.randrange(99)))
+        if job.held and random.random() < 0.2:
+            likely.append(job.the_scheduler_wants_its_room)
+        if job.spare():
+            likely.append(lambda: job.the_scheduler_wants_a_task_less(pick=random.randrange(99)))
+        if job.wanted():
+            likely.append(job.the_scheduler_finds_more_room)
         if job.told:
             likely.append(lambda: job.something_is_heard_again(pick=random.randrange(99)))
         if not job.status.state.idle:

@@ -115,6 +115,10 @@ class Backend(Protocol):
 
     def result_folder(self, uid: str) -> str: ...
 
+    def saved(self, uid: str) -> float | None:
+        """When the job last wrote a checkpoint; None: never."""
+        ...
+
     def metrics_file(self, uid: str, task: str) -> str:
         """Where the task's metrics arrive as JSON lines."""
         ...

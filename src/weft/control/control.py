@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from weft.backends.api import Backend, TaskUsage
-from weft.control import live, recovery
+from weft.control import durations, live, recovery
 from weft.control.guardian import Guardian
 from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
@@ -103,6 +103,8 @@ class Control:
             self._loop.create_task(self._metrics.run(self.jobs.values)),
             self._loop.create_task(self._expire()),
             self._loop.create_task(self._watch_patience()),
+            self._loop.create_task(durations.learn(self)),
+            self._loop.create_task(durations.watch_checkpoints(self)),
         ]
 
     async def close(self) -> None:
@@ -358,7 +360,7 @@ class Control:
     def _schedule(self) -> None:
         self._cycle = None
         books = self.books
-        if not len(books.pending) and not books.running.elastic:
+        if not (len(books.pending) or books.running.elastic or books.running.broken):
             return
         now = self.clock()
         plan = schedule(books.snapshot(now), books.policy)
@@ -423,7 +425,7 @@ class Control:
         """A job runs out of patience without anything else happening: look now and then."""
         while True:
             await asyncio.sleep(HOLD_CHECK)
-            if len(self.books.pending):
+            if len(self.books.pending) or self.books.running.elastic or self.books.running.broken:
                 self.wake_scheduler()
 
 

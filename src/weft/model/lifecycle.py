@@ -347,10 +347,9 @@ def _launched(status: JobStatus, event: Launched, gang: Gang, now: float) -> Out
         else task
         for task in status.tasks
     )
-    waiting = any(task.state in (TaskState.BACKOFF, TaskState.LOST) for task in tasks)
     running = replace(
         status,
-        state=S.RESTARTING if waiting else S.PROCESSING,
+        state=_pace(tasks),
         tasks=tasks,
         reason=None,
         started=then if status.started is None else status.started,
@@ -374,9 +373,8 @@ def _undone(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome
     status = replace(status, tasks=tasks)
     if ending(status):
         return _settle(status, gang, now, stop=True)
-    late = [t.name for t in status.tasks if t.launch == event.launch and t.started is None]
-    if late and status.alive and all(t.launch != event.launch or t.started is None for t in status.tasks):
-        return _without(status, tuple(late), event.failure)
+    if joining := _joining(status, event.launch):
+        return _without(status, joining, event.failure, gang, now)
     if event.temporary:
         return _try_again(status, event, gang, now)
     return _fail(replace(status, failure=event.failure), gang, now)
@@ -450,7 +448,11 @@ def _settle_size(status: JobStatus, gone: tuple[str, ...], gang: Gang, now: floa
 
 def _joined(status: JobStatus, event: Joined, gang: Gang, now: float) -> Outcome:
     if status.state not in (S.PROCESSING, S.RESTARTING) or ending(status):
-        return Outcome(status, (ReleaseTasks(tuple(b.task for b in event.bindings)),))
+        lost = {task.name for task in status.tasks if task.state is TaskState.LOST}
+        names = [binding.task for binding in event.bindings]
+        back = ReleaseTasks(tuple(name for name in names if name in lost), replace=True)
+        extra = ReleaseTasks(tuple(name for name in names if name not in lost))
+        return Outcome(status, tuple(release for release in (back, extra) if release.tasks))
     launch = status.launch + 1
     places = {binding.task: binding for binding in event.bindings}
     tasks = tuple(
@@ -494,11 +496,25 @@ def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
     )
 
 
-def _without(status: JobStatus, late: tuple[str, ...], failure: Failure) -> Outcome:
+def _joining(status: JobStatus, launch: int) -> tuple[str, ...]:
+    """The tasks of a launch that was to make a running job larger; none if it was any other."""
+    of_it = [task for task in status.tasks if task.launch == launch]
+    others = (TaskState.SUCCEEDED, TaskState.BACKOFF, TaskState.LOST)
+    on = status.alive or any(task.state in others for task in status.tasks if task.launch != launch)
+    return tuple(t.name for t in of_it) if on and all(t.started is None for t in of_it) else ()
+
+
+def _without(status: JobStatus, late: tuple[str, ...], failure: Failure, gang: Gang, now: float) -> Outcome:
     """Tasks that were to join could not start: the job goes on without them."""
     tasks = tuple(TaskStatus(t.name, launch=t.launch) if t.name in late else t for t in status.tasks)
-    on = replace(status, state=S.PROCESSING, tasks=tasks, reason=None)
-    return Outcome(on, (ReleaseTasks(late),), f"could not grow: {failure.message}")
+    on = _check_success(replace(status, state=_pace(tasks), tasks=tasks, reason=None), gang, now)
+    return Outcome(on.status, (ReleaseTasks(late), *on.instructions), f"could not grow: {failure.message}")
+
+
+def _pace(tasks: tuple[TaskStatus, ...]) -> State:
+    """Whether all that should run does."""
+    waiting = any(task.state in (TaskState.BACKOFF, TaskState.LOST) for task in tasks)
+    return S.RESTARTING if waiting else S.PROCESSING
 
 
 # ── running ──────────────────────────────────────────────────────────────────────────────────────

@@ -47,11 +47,11 @@ class Room:
 
     @property
     def cpu(self) -> int:
-        return int(self._cluster.free[self.index, CPU])
+        return self._cluster.free.item(self.index, CPU)
 
     @property
     def memory(self) -> int:
-        return int(self._cluster.free[self.index, MEMORY])
+        return self._cluster.free.item(self.index, MEMORY)
 
     def device(self, name: str) -> int:
         column = self._cluster.devices.get(name)
@@ -82,9 +82,13 @@ class Room:
             count = min(count, len(self.suiting(self.gpus, request)) // request.gpu)
         elif request.gpu_share:
             whole = len(self.suiting(self.gpus, request)) * (WHOLE // request.gpu_share)
-            split = [self.split.get(gpu.index, 0) for gpu in self.suiting(self.node.gpus, request)]
-            count = min(count, whole + sum(left // request.gpu_share for left in split))
+            count = min(count, whole + self.pieces(request))
         return max(count, 0)
+
+    def pieces(self, request: Request) -> int:
+        """How many shares of this size the split GPUs have left."""
+        split = [self.split.get(gpu.index, 0) for gpu in self.suiting(self.node.gpus, request)]
+        return sum(left // request.gpu_share for left in split)
 
     @staticmethod
     def suiting(gpus: Sequence[Gpu], request: Request) -> Sequence[Gpu]:

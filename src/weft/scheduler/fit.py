@@ -16,6 +16,7 @@ from weft.scheduler.cluster import CPU, MEMORY, MOST, WHOLE, Cluster, Ints
 
 NEVER = np.int64(2**62)
 KEPT = 1024
+FEW = 6
 GIB = 2**30
 FRAGMENT = 64
 """How many GiB to be moved weigh as much as one GPU that is left in pieces nobody asks for."""
@@ -40,6 +41,7 @@ class Fit:
 
     def __init__(self, cluster: Cluster, ask: Ask, mix: Mix):
         self._cluster = cluster
+        self._rooms = list(cluster.rooms.values())
         self.request = request = ask.request
         self._able = np.array(
             [
@@ -93,8 +95,12 @@ class Fit:
             self._compute(slice(None))
             self._epoch, self._seen = cluster.epoch, len(cluster.touched)
         elif self._seen < len(cluster.touched):
-            changed = cluster.touched[self._seen :]
-            self._compute(np.array([*{*changed}] if len(changed) > 1 else changed))
+            changed = {*cluster.touched[self._seen :]}
+            if len(changed) <= FEW:
+                for row in changed:
+                    self._compute_one(row)
+            else:
+                self._compute(np.fromiter(changed, np.int64, len(changed)))
             self._seen = len(cluster.touched)
         return self
 
@@ -105,6 +111,30 @@ class Fit:
         count = self._count(free, gpus, pieces, self._able[rows])
         self.count[rows] = count
         self.key[rows] = np.where(count > 0, self._order(rows, free, gpus, pieces), NEVER)
+
+    def _compute_one(self, row: int) -> None:
+        """The same for one node without arrays, which cost more than they save here."""
+        room = self._rooms[row]
+        count = room.count(self.request) if self._able[row] else 0
+        self.count[row] = count
+        if not count:
+            self.key[row] = NEVER
+            return
+        gpus = min(len(room.gpus), 63)
+        key = (
+            (int(self._value[row]) << 46)
+            + (gpus << 40)
+            + (min(room.cpu // 10, (1 << 20) - 1) << 20)
+            + min(room.memory // GIB, (1 << 20) - 1)
+        )
+        worse = 0
+        if self._table is not None:
+            worse += int(self._table[gpus])
+        if self.request.gpu_share and not room.pieces(self.request):
+            worse += FRAGMENT
+        if self._moved is not None:
+            worse += int(self._moved[row])
+        self.key[row] = key + (worse << 50)
 
     def counts_in(self, room: Ints) -> Ints:
         """How many would fit each node if this much were free there."""

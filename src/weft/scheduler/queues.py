@@ -174,11 +174,14 @@ class Queues:
         shares = []
         for name in self._path(queue):
             account = self.accounts[name]
-            kept = 0.5 ** ((now - account.at) / HALF_LIFE) if now > account.at else 1.0
             current = self._dominant(account.used)
-            lately = account.past * kept + current * (1.0 - kept)
-            shares.append(round((current + lately) / account.rule.weight, 6))
+            shares.append(round((current + self.lately(account, now)) / account.rule.weight, 6))
         return tuple(shares)
+
+    def lately(self, account: Account, now: float) -> float:
+        """Its dominant share, averaged over a decaying window that ends now."""
+        kept = 0.5 ** ((now - account.at) / HALF_LIFE) if now > account.at else 1.0
+        return account.past * kept + self._dominant(account.used) * (1.0 - kept)
 
 
 def _path(name: str, rules: Mapping[str, QueueRule]) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import collections
 import hashlib
+import json
+import logging
 import os
 import shutil
 import signal
@@ -18,7 +20,7 @@ from pydantic_core import to_json
 
 from weft.backends.api import Assignment, Listener, TaskUsage
 from weft.backends.local import cgroups, code, commands, machine, usage
-from weft.backends.local.folders import JobFolder
+from weft.backends.local.folders import JobFolder, replace_file
 from weft.backends.local.logs import TaskLogReader
 from weft.backends.local.pinning import Pinning
 from weft.backends.local.ports import Ports
@@ -32,6 +34,7 @@ from weft.model.quantities import show_bytes
 from weft.model.status import Exit, TaskState
 from weft.runtime.identity import start_time
 
+log = logging.getLogger("weft.local")
 LOG_SEGMENT = 8 << 20
 LOG_SEGMENTS_KEPT = 8
 LOG_RATE = 32 << 20
@@ -364,10 +367,21 @@ class LocalBackend:
         new = [name for name in tasks if (job.uid, name, launches[name]) not in self._kills]
         if not new:
             return
+        if job.gang.elastic and (staying := commands.taking_part(job)) and not {t.name for t in staying} & {*new}:
+            self._tell_hosts(job)
         self._in_turns(self._terminate(job, new), len(new))
         left = set(new)
         patience = Patience(left, self._loop.call_later(grace, self._kill, job.uid, left))
         self._kills.update(((job.uid, name, launches[name]), patience) for name in new)
+
+    def _tell_hosts(self, job: Assignment) -> None:
+        """An elastic gang goes on smaller: who reads its hosts file sees who is left."""
+        folder = self.folder(job.uid)
+        try:
+            ports = self._ports.take(job.uid, len(job.gang.tasks), folder.ports)
+            replace_file(folder.hosts, json.dumps(commands.hosts_of(job, ports)))
+        except OSError as problem:
+            log.warning("job %s: cannot write its hosts: %s", job.name, problem)
 
     def _terminate(self, job: Assignment, tasks: list[str]) -> Iterator[None]:
         for first in range(0, len(tasks), SLICE):
@@ -424,6 +438,13 @@ class LocalBackend:
 
     def result_folder(self, uid: str) -> str:
         return self.folder(uid).results
+
+    def saved(self, uid: str) -> float | None:
+        try:
+            with os.scandir(self.folder(uid).checkpoints) as entries:
+                return max((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=None)
+        except OSError:
+            return None
 
     def metrics_file(self, uid: str, task: str) -> str:
         return f"{self.folder(uid).task(task)}/metrics.jsonl"

@@ -77,6 +77,8 @@ class Gathering:
     """Where to meet."""
     secrets: Mapping[str, str]
     statuses: Mapping[str, TaskStatus]
+    ranks: Mapping[str, int]
+    """Among the tasks that run: an elastic gang has more than those."""
     local_ranks: Mapping[str, int]
 
 
@@ -84,15 +86,13 @@ def gather(
     job: Assignment, launch: int, folder: JobFolder, data: str, ports: list[int], secrets: Mapping[str, str]
 ) -> Gathering:
     """Work that out. The addresses of a wide gang are written to its folder."""
-    hosts: dict[str, list[str]] = {}
-    for task, port in zip(job.gang.tasks, ports, strict=True):
-        hosts.setdefault(task.role, []).append(f"127.0.0.1:{port}")
+    hosts = hosts_of(job, ports)
     chief = next(t for t in job.gang.tasks if t.chief)
-    address, _, port_of_chief = hosts[chief.role][chief.index].rpartition(":")
+    address, _, port_of_chief = hosts[chief.role][0].rpartition(":")
     variables = {"MASTER_ADDR": address, "MASTER_PORT": port_of_chief}
     if len(job.gang.tasks) <= INLINE:
         variables["WEFT_HOSTS"] = json.dumps(hosts)
-    else:
+    if len(job.gang.tasks) > INLINE or job.gang.elastic:
         replace_file(folder.hosts, json.dumps(hosts))
         variables["WEFT_HOSTS_FILE"] = folder.hosts
     beside: Counter[str] = Counter()
@@ -102,7 +102,24 @@ def gather(
             local_ranks[status.name] = beside[status.binding.node]
             beside[status.binding.node] += 1
     statuses = {status.name: status for status in job.status.tasks}
-    return Gathering(job, launch, folder, data, hosts, variables, secrets, statuses, local_ranks)
+    ranks = {task.name: rank for rank, task in enumerate(taking_part(job))}
+    return Gathering(job, launch, folder, data, hosts, variables, secrets, statuses, ranks, local_ranks)
+
+
+def taking_part(job: Assignment) -> list[Task]:
+    """The tasks that have a place and keep it: all of them, unless the gang is elastic."""
+    staying = {t.name for t in job.status.tasks if t.binding is not None and not t.leaving}
+    return [task for task in job.gang.tasks if task.name in staying]
+
+
+def hosts_of(job: Assignment, ports: list[int]) -> dict[str, list[str]]:
+    """The addresses of those, by role."""
+    staying = {task.name for task in taking_part(job)}
+    hosts: dict[str, list[str]] = {task.role: [] for task in job.gang.tasks}
+    for task, port in zip(job.gang.tasks, ports, strict=True):
+        if task.name in staying:
+            hosts[task.role].append(f"127.0.0.1:{port}")
+    return hosts
 
 
 def task_environment(
@@ -113,8 +130,8 @@ def task_environment(
     status = shared.statuses[task.name]
     binding = status.binding
     assert binding is not None
-    world = str(len(job.gang.tasks))
-    rank = str(task.rank)
+    world = str(len(shared.ranks))
+    rank = str(shared.ranks[task.name])
     gpus = ",".join(map(str, binding.gpus))
     own = {
         "WEFT_JOB": job.name,
@@ -138,7 +155,7 @@ def task_environment(
         "RANK": rank,
         "WORLD_SIZE": world,
         "LOCAL_RANK": str(shared.local_ranks[task.name]),
-        "LEARNER_ID": str(task.rank + 1),
+        "LEARNER_ID": str(shared.ranks[task.name] + 1),
         "NUM_LEARNERS": world,
         "GPU_COUNT": str(len(binding.gpus)),
         "TRAINING_ID": job.name,

@@ -1,0 +1,210 @@
+"""The queues that an operator declared: kept in the store, handed to the scheduler, shown with what they use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from pydantic_core import to_json
+
+from weft.model.lifecycle import Refused
+from weft.model.problems import Invalid
+from weft.model.quantities import plain_cpu
+from weft.model.queue import DEFAULT, FIELDS, Queue, QueueSpec, conflicts, guaranteed, show
+from weft.model.resource import Metadata
+from weft.scheduler.queues import RESOURCES, ROOT, QueueRule
+from weft.scheduler.state import State as Books
+from weft.store.changes import Create, Delete, Happened, Update
+from weft.store.store import Store
+
+KIND = "Queue"
+
+
+class NoQueue(Exception):
+    def __init__(self, name: str, known: Iterable[str]):
+        super().__init__(f"there is no queue {name}")
+        self.near = get_close_matches(name, known, n=3)
+
+
+def rule_of(name: str, spec: QueueSpec) -> QueueRule:
+    """A queue as the scheduler keeps it."""
+    return QueueRule(
+        name,
+        spec.parent or ROOT,
+        spec.weight,
+        spec.guarantee.given(),
+        spec.limit.given(),
+        spec.user_limit.given(),
+        spec.closed,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How many jobs of a queue wait, and how many have a place."""
+
+    waiting: int = 0
+    running: int = 0
+
+
+class OperatorQueues:
+    """All queues by name. One change at a time, because each is judged next to all others."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float],
+        new_uid: Callable[[float], str],
+        changed: Callable[[list[QueueRule]], None],
+    ):
+        self._store = store
+        self._clock = clock
+        self._new_uid = new_uid
+        self._changed = changed
+        self._one = asyncio.Lock()
+        self.declared: dict[str, Queue] = {DEFAULT: Queue(metadata=Metadata(name=DEFAULT))}
+
+    def load(self) -> None:
+        """As they were when the last server ended."""
+        for row in self._store.page(KIND, limit=1_000_000):
+            metadata = Metadata.model_validate_json(row.metadata)
+            self.declared[row.name] = Queue(
+                metadata=metadata, spec=QueueSpec.model_validate_json(row.spec)
+            )
+        self._tell()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.declared
+
+    @property
+    def specs(self) -> dict[str, QueueSpec]:
+        return {name: queue.spec for name, queue in self.declared.items()}
+
+    def __iter__(self) -> Iterator[str]:
+        """Every queue right after its parent."""
+        children: dict[str | None, list[str]] = {}
+        for name in sorted(self.declared, key=lambda name: (name != DEFAULT, name)):
+            children.setdefault(self.declared[name].spec.parent, []).append(name)
+        left = list(reversed(children.get(None, ())))
+        while left:
+            name = left.pop()
+            yield name
+            left += reversed(children.get(name, ()))
+
+    # ── changing ──
+
+    async def put(self, name: str, spec: QueueSpec, metadata: Metadata, actor: str) -> bool:
+        """Declare a queue, or change it; True if it is new."""
+        async with self._one:
+            problems = list(conflicts(name, {**self.specs, name: spec}))
+            if problems:
+                raise Invalid(f"queue {name}", problems, KIND)
+            now = self._clock()
+            old = self.declared.get(name)
+            uid = (old.metadata.uid if old is not None else None) or self._new_uid(now)
+            created = old.metadata.created if old is not None and old.metadata.created else now
+            told = metadata.model_copy(
+                update={"name": name, "generate_name": None, "owner": actor, "uid": uid, "created": created}
+            )
+            queue = Queue(metadata=told, spec=spec)
+            stored = old is not None and old.metadata.uid is not None
+            change = Update(uid, partial(_said, queue)) if stored else Create(_creation_row(queue))
+            note = Happened(now, uid, name, "queue", "changed" if stored else "declared", actor)
+            await asyncio.shield(self._store.write([change, note], refusable=True))
+            self.declared[name] = queue
+            self._tell()
+            return old is None
+
+    async def remove(self, name: str, asking: Callable[[str], Asking], actor: str) -> None:
+        async with self._one:
+            queue = self.declared.get(name)
+            if queue is None:
+                raise NoQueue(name, self.declared)
+            if name == DEFAULT:
+                raise Refused(f"queue {name} is where jobs go that name none; it can be changed, not deleted")
+            children = [child for child, spec in self.specs.items() if spec.parent == name]
+            if children:
+                raise Refused(f"queue {name} has queues in it ({', '.join(sorted(children))}); delete them first")
+            jobs = asking(name)
+            if jobs.waiting or jobs.running:
+                raise Refused(
+                    f"queue {name} is in use: {jobs.waiting} waiting and {jobs.running} running; "
+                    "cancel them or let them end (closed: true keeps new ones from starting)"
+                )
+            del self.declared[name]  # first, so that nobody submits to it meanwhile
+            uid = queue.metadata.uid or ""
+            gone = Happened(self._clock(), uid, name, "queue", "deleted", actor)
+            try:
+                await asyncio.shield(self._store.write([Delete(uid), gone], refusable=True))
+            except Exception:
+                self.declared[name] = queue
+                raise
+            self._tell()
+
+    def _tell(self) -> None:
+        self._changed([rule_of(name, spec) for name, spec in self.specs.items()])
+
+    # ── showing ──
+
+    def document(self, name: str, books: Books, asking: Asking, now: float) -> dict[str, Any]:
+        """The resource, with what the queue has, as the scheduler counts it."""
+        queue = self.declared[name]
+        account = books.queues.accounts[name]
+        used = dict(zip(RESOURCES, account.used, strict=True))
+        own = queue.spec.guarantee.given()
+        document: dict[str, Any] = queue.model_dump(mode="json", by_alias=True, exclude_none=True)
+        document["status"] = {
+            "used": _amounts(used),
+            "guaranteed": _amounts(own),
+            "limit": _amounts(queue.spec.limit.given()),
+            "borrowed": _amounts({what: max(0, used[what] - own.get(what, 0)) for what in FIELDS}),
+            "waiting": asking.waiting,
+            "running": asking.running,
+            "share": round(books.queues.lately(account, now), 6),
+            "notes": list(self.notes(books)) if queue.spec.parent is None and own else [],
+        }
+        return document
+
+    def notes(self, books: Books) -> Iterator[str]:
+        """Guarantees that cannot all be kept at once."""
+        capacity = dict(zip(RESOURCES, books.queues.capacity, strict=True))
+        for resource, together in guaranteed(None, self.specs).items():
+            if together > capacity[resource]:
+                yield (
+                    f"queues are guaranteed {show(resource, together)} {resource} together, all nodes have "
+                    f"{show(resource, capacity[resource])}: whoever comes first has it"
+                )
+
+
+def _amounts(given: dict[str, int]) -> dict[str, int | float]:
+    """CPUs and GPUs as people count them, memory in bytes."""
+    return {what: value if what == "memory" else plain_cpu(value) for what, value in given.items()}
+
+
+def _said(queue: Queue) -> dict[str, Any]:
+    return {
+        "metadata": to_json(queue.metadata, by_alias=True, exclude_none=True).decode(),
+        "spec": to_json(queue.spec, by_alias=True, exclude_none=True).decode(),
+        "owner": queue.metadata.owner or "",
+    }
+
+
+def _creation_row(queue: Queue) -> dict[str, Any]:
+    return {
+        "uid": queue.metadata.uid,
+        "kind": KIND,
+        "name": queue.metadata.name,
+        "state": "",
+        "type": "",
+        "queue": "",
+        "priority": 0,
+        "created": queue.metadata.created,
+        "tasks": 0,
+        "restarts": 0,
+        "status": "{}",
+        **_said(queue),
+    }

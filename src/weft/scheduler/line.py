@@ -1,0 +1,47 @@
+"""The line: all that wait, in the order in which they would start if each got what it asks for in its turn.
+
+The same order as the cycle's own (`schedule._order`), which only looks as far down as there is room. Queues
+take turns, so what the first of a queue would get counts when the second is compared with others.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from weft.scheduler.pending import Waiting
+from weft.scheduler.state import State
+
+
+def line(state: State, now: float) -> list[Waiting]:
+    queues, policy = state.queues, state.policy
+
+    def place(job: Waiting, *, fair: bool) -> tuple[object, ...]:
+        overdue = now - job.since > policy.bound
+        turn: tuple[object, ...] = ()
+        if fair and not overdue:
+            turn = (not queues.guaranteed(job.queue, job.least), queues.turn(job.queue, now))
+        return (-job.priority, not overdue, turn, 0.0 if overdue else job.rank, job.since, job.uid)
+
+    jobs = sorted(state.pending, key=lambda job: place(job, fair=False))
+    if not (policy.fair and queues.fair):
+        return jobs
+    behind: dict[str, list[Waiting]] = {}
+    for job in reversed(jobs):
+        behind.setdefault(job.queue, []).append(job)
+    heads = [(place(waiting[-1], fair=True), name) for name, waiting in behind.items()]
+    heapq.heapify(heads)
+    found: list[Waiting] = []
+    mark = queues.mark()
+    while heads:
+        _, name = heapq.heappop(heads)
+        now_at = place(behind[name][-1], fair=True)
+        if heads and now_at > heads[0][0]:  # a sister queue has had its turn meanwhile
+            heapq.heappush(heads, (now_at, name))
+            continue
+        job = behind[name].pop()
+        found.append(job)
+        queues.plan(job.queue, job.owner, job.amounts)
+        if behind[name]:
+            heapq.heappush(heads, (place(behind[name][-1], fair=True), name))
+    queues.revert(mark)
+    return found
