@@ -15,9 +15,11 @@ from typing import Any
 
 from weft.backends.api import Backend, TaskUsage
 from weft.control import durations, live, recovery
+from weft.control.foresight import Estimates, Foresight
 from weft.control.guardian import Guardian
 from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
+from weft.control.queues import Asking, OperatorQueues
 from weft.jobtypes.complete import complete
 from weft.model.job import TrainingJob
 from weft.model.lifecycle import (
@@ -33,7 +35,10 @@ from weft.model.lifecycle import (
 )
 from weft.model.status import Binding, Desire, State, TaskState
 from weft.scheduler.explain import Explanation, describe, explain, explain_waiting
+from weft.scheduler.line import line
 from weft.scheduler.pending import Waiting
+from weft.scheduler.policy import DEFAULT, Policy
+from weft.scheduler.queues import QueueRule
 from weft.scheduler.running import Running
 from weft.scheduler.schedule import schedule
 from weft.scheduler.state import State as Books
@@ -64,14 +69,22 @@ class NameTaken(Exception):
 class Control:
     """Drives every live job. Finished jobs are in the store alone."""
 
-    def __init__(self, store: Store, backend: Backend, clock: Callable[[], float] = time.time):
+    def __init__(
+        self,
+        store: Store,
+        backend: Backend,
+        clock: Callable[[], float] = time.time,
+        policy: Policy = DEFAULT,
+    ):
         self.store = store
         self.backend = backend
         self.clock = clock
         self.jobs: dict[str, LiveJob] = {}
         """By uid: everything that runs, waits or is halted being stopped; not what is idle."""
         self._names: dict[str, LiveJob] = {}
-        self.books = Books(backend.nodes())
+        self.books = Books(backend.nodes(), policy=policy)
+        self.queues = OperatorQueues(store, clock, _new_uid, self._ruled)
+        self._foresight = Foresight(self.books, clock)
         self._loop = asyncio.get_running_loop()
         self._metrics = MetricsIntake(store, backend.metrics_file)
         self.guardian = Guardian(
@@ -222,6 +235,10 @@ class Control:
         job = self.find(name)
         if job.status.desire is Desire.DELETE and desire is not Desire.DELETE:
             raise Refused(f"job {name} is being deleted")
+        if desire is Desire.RUN and job.spec.queue not in self.queues:
+            raise Refused(
+                f"job {name} belongs to queue {job.spec.queue}, which no longer exists (weft queues)"
+            )
         stored = name not in self._names
         if stored:
             job.metric_offsets = self.store.metric_offsets(job.uid)
@@ -387,16 +404,41 @@ class Control:
 
     def why_waiting(self, job: LiveJob) -> str:
         """The reason alone, worked out once for all jobs that ask for the same at the same time."""
+        if job.uid in self.books.holds or job.uid in self.books.promises:
+            return self.explain(job).reason  # its own
         state = (self.clock() // 1.0, self.books.cluster.freed, len(self.books.running))
         if state != self._reasons_of:
             self._reasons_of, self._reasons = state, {}
-        signature = job.gang.signature
-        if signature not in self._reasons:
-            self._reasons[signature] = self.explain(job).reason
-        return self._reasons[signature]
+        alike = (job.gang.signature, job.spec.queue, job.metadata.owner)
+        if alike not in self._reasons:
+            self._reasons[alike] = self.explain(job).reason
+        return self._reasons[alike]
 
     def waiting(self) -> list[Waiting]:
-        return self.books.pending.in_order()
+        """All that wait, in the order in which they would start."""
+        return line(self.books, self.clock())
+
+    async def estimates(self, uid: str | None = None) -> Estimates:
+        """When waiting jobs should start, by uid."""
+        return await self._foresight.estimates(uid)
+
+    # ── queues ──
+
+    def _ruled(self, rules: list[QueueRule]) -> None:
+        self.books.rules(rules, self.clock())
+        self._reasons_of = ()
+        self.wake_scheduler()
+
+    def asking(self) -> dict[str, Asking]:
+        """How many jobs wait and run in each queue and those in it, also while a submit is being written."""
+        counts: dict[str, list[int]] = {name: [0, 0] for name in self.books.queues.accounts}
+        for job in self._names.values():
+            account = self.books.queues.accounts.get(job.spec.queue)
+            if account is not None and not job.status.state.idle:
+                waits = job.status.state in (State.PENDING, State.QUEUED, State.PREEMPTED)
+                for name in account.path:
+                    counts[name][0 if waits else 1] += 1
+        return {name: Asking(*count) for name, count in counts.items()}
 
     def needs(self, job: Waiting) -> str:
         return describe(job.gang)

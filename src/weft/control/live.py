@@ -83,7 +83,7 @@ def creation_row(job: LiveJob, submit_key: str | None) -> dict[str, Any]:
         "queue": job.spec.queue,
         "priority": job.priority,
         "created": job.metadata.created,
-        "tasks": len(job.gang.tasks),
+        "tasks": len(job.gang.preferred),
         "submit_key": submit_key,
         "metadata": job.written[0].decode(),
         "spec": job.written[1].decode(),

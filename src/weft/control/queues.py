@@ -72,9 +72,7 @@ class OperatorQueues:
         """As they were when the last server ended."""
         for row in self._store.page(KIND, limit=1_000_000):
             metadata = Metadata.model_validate_json(row.metadata)
-            self.declared[row.name] = Queue(
-                metadata=metadata, spec=QueueSpec.model_validate_json(row.spec)
-            )
+            self.declared[row.name] = Queue(metadata=metadata, spec=QueueSpec.model_validate_json(row.spec))
         self._tell()
 
     def __contains__(self, name: str) -> bool:
@@ -119,7 +117,7 @@ class OperatorQueues:
             self._tell()
             return old is None
 
-    async def remove(self, name: str, asking: Callable[[str], Asking], actor: str) -> None:
+    async def remove(self, name: str, asking: Callable[[], dict[str, Asking]], actor: str) -> None:
         async with self._one:
             queue = self.declared.get(name)
             if queue is None:
@@ -128,8 +126,10 @@ class OperatorQueues:
                 raise Refused(f"queue {name} is where jobs go that name none; it can be changed, not deleted")
             children = [child for child, spec in self.specs.items() if spec.parent == name]
             if children:
-                raise Refused(f"queue {name} has queues in it ({', '.join(sorted(children))}); delete them first")
-            jobs = asking(name)
+                raise Refused(
+                    f"queue {name} has queues in it ({', '.join(sorted(children))}); delete them first"
+                )
+            jobs = asking()[name]
             if jobs.waiting or jobs.running:
                 raise Refused(
                     f"queue {name} is in use: {jobs.waiting} waiting and {jobs.running} running; "

@@ -24,6 +24,7 @@ LIVE = [state.value for state in State if not state.idle]
 
 
 def recover(control: Control) -> None:
+    control.queues.load()
     rows = control.store.with_states(KIND, LIVE)
     for row in rows:
         job = live.from_row(row)

@@ -143,6 +143,8 @@ class Cluster:
         """CPU and whole GPUs that are free in all."""
         self.fits: dict[Any, Any] = {}
         """What `fit.fit_of` keeps up to date."""
+        self.ever: dict[Any, bool] = {}
+        """Whether gangs of a signature would fit if nothing ran, as far as anybody asked."""
 
     def _fill_row(self, row: int, node: Node) -> None:
         self.free[row, CPU] = node.cpu

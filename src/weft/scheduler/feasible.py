@@ -20,6 +20,7 @@ from weft.scheduler.fit import NEVER, Fit, Mix, fit_of
 SEARCH_STEPS = 500
 SEARCH_TASKS = 64
 ZONES_TRIED = 8
+EVER_KEPT = 4096
 Group = tuple[Request, tuple[Task, ...]]
 
 
@@ -72,7 +73,12 @@ def place_elastic(cluster: Cluster, gang: Gang, mix: Mix = ()) -> tuple[Binding,
 
 def could_ever_fit(cluster: Cluster, gang: Gang) -> bool:
     """Whether the gang would fit, in its least form, if nothing else ran."""
-    return place(Cluster(cluster.nodes), gang, gang.least) is not None
+    known = cluster.ever.get(gang.signature)
+    if known is None:
+        if len(cluster.ever) >= EVER_KEPT:
+            cluster.ever.clear()
+        known = cluster.ever[gang.signature] = place(Cluster(cluster.nodes), gang, gang.least) is not None
+    return known
 
 
 def how_many(cluster: Cluster, gang: Gang, node: int) -> int:

@@ -75,6 +75,10 @@ class History:
                 return known
         return None
 
+    def knows(self, like: Likeness, attained: float = 0.0) -> bool:
+        """Whether there is anything to go by."""
+        return self._of(like, attained) is not None
+
     def remaining(self, like: Likeness, attained: float, quantile: float = 0.5) -> float:
         """How much longer a job runs that has run this long, at this quantile."""
         known = self._of(like, attained)

@@ -58,8 +58,6 @@ class Wait(StrEnum):
 
     ROOM = "room"
     LIMIT = "limit"
-    PROMISED = "promised"
-    """It would fit, but not without delaying a job that was promised its start."""
     BEHIND = "behind"
     """The policy lets nothing pass the first job that waits."""
     HELD = "held"

@@ -109,7 +109,11 @@ class Preempting:
         bands = [*job.bands.values()]
         if not any(self._gives_way(band) for band in bands):
             return False
-        by_rank = job.priority == self._job.priority and any(0 <= level < GROWN for _, _, level in bands)
+        by_rank = (
+            job.priority == self._job.priority
+            and any(0 <= level < GROWN for _, _, level in bands)
+            and job.unsaved(self._now) <= self._policy.quantum
+        )
         return (
             by_rank
             or any(level == GROWN for _, _, level in bands)

@@ -24,16 +24,23 @@ CAREFUL = 0.75
 
 def end_of(job: Running, history: History, policy: Policy, now: float, quantile: float = CAREFUL) -> float:
     """When a running job is expected to have ended: by its deadline at the latest."""
-    left = history.remaining(job.like, job.ran(now), quantile) * policy.margin
+    if job.leaving:
+        return now + job.gang.grace
+    ran = job.ran(now)
+    left = history.remaining(job.like, ran, quantile) * policy.margin
     if job.gang.deadline is not None:
-        left = min(left, max(0.0, job.started + job.gang.deadline - now))
-    return now + (job.gang.grace if job.leaving else left)
+        limit = max(0.0, job.gang.deadline - ran)
+        left = min(left, limit) if history.knows(job.like, ran) else limit
+    return now + left
 
 
 def length_of(job: Waiting, history: History, policy: Policy, quantile: float = CAREFUL) -> float:
     """How long a waiting job is expected to run."""
     left = history.remaining(job.like, job.attained, quantile) * policy.margin
-    return left if job.gang.deadline is None else min(left, job.gang.deadline)
+    if job.gang.deadline is None:
+        return left
+    limit = max(0.0, job.gang.deadline - job.attained)
+    return min(left, limit) if history.knows(job.like, job.attained) else limit
 
 
 def promise(

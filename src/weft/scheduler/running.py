@@ -43,7 +43,7 @@ class Running:
     attained: float = 0.0
     """Seconds of earlier runs that were kept."""
     checkpoint: float | None = None
-    """When it last saved what it did; None: never, so that a stop loses all of it."""
+    """When it last saved what it did; None: never, so that a stop loses all of it; inf: it saves when told to stop."""
     resized: float = 0.0
     leaving: bool = False
     """Told to stop; its room will be free soon."""
@@ -73,8 +73,12 @@ class Running:
 
     def lost(self, now: float) -> float:
         """GPU seconds (or CPU seconds, where it has no GPU) that a stop would throw away."""
+        return self.unsaved(now) * width(self.gang)
+
+    def unsaved(self, now: float) -> float:
+        """Seconds since it last saved, in this run."""
         since = self.started if self.checkpoint is None else max(self.started, self.checkpoint)
-        return max(0.0, now - since) * width(self.gang)
+        return max(0.0, now - since)
 
     def spare(self) -> list[str]:
         """The tasks that the job can do without, the last first."""

@@ -15,7 +15,7 @@ from weft.scheduler.cluster import Cluster
 from weft.scheduler.feasible import could_ever_fit, place, place_elastic
 from weft.scheduler.fit import Mix
 from weft.scheduler.history import History
-from weft.scheduler.pending import Group, Pending, Waiting
+from weft.scheduler.pending import Group, Key, Pending, Waiting
 from weft.scheduler.plan import Change, Placement, Plan, Preemption, Promise, Wait
 from weft.scheduler.policy import DEFAULT, Policy
 from weft.scheduler.preempt import Preempting
@@ -23,6 +23,8 @@ from weft.scheduler.promise import length_of, promise
 from weft.scheduler.queues import Queues, amounts_of
 from weft.scheduler.running import Occupancy, Running, level_of
 
+Heads = list[tuple[tuple[object, ...], Waiting, Group]]
+"""A heap: the order of each, itself, and its group."""
 OVERDUE = -100
 """The level of a job that has waited longer than the policy's bound."""
 
@@ -48,10 +50,27 @@ class Snapshot:
 def schedule(snapshot: Snapshot, policy: Policy = DEFAULT) -> Plan:
     """Decide what starts, stops, shrinks and grows now, and what is promised to the rest."""
     cycle = _Cycle(snapshot, policy)
+    # 1. what was begun: lost tasks, room that others gave up for somebody, starts that were promised
     cycle.repair()
     cycle.keep_holds()
     cycle.protect_promises()
-    cycle.admit()
+    # 2. heads: the first of each group of equal jobs
+    heads = cycle.heads()
+    while heads:
+        # 3. order: the best of them, by priority, whose queue has its turn, and what it still costs
+        job, group = cycle.best(heads)
+        # 4. nominate: a place for all of it, where there is one and its queue allows it
+        bindings, why = cycle.nominate(job)
+        if bindings is not None:
+            # 5. admit: it starts, and whoever comes next sees a fuller cluster
+            cycle.admit(job, bindings)
+        elif why is not Wait.ROOM or not cycle.make_room(job):
+            # 6. requeue: it waits, with all who ask for the same; one that waits long is promised a start
+            if cycle.requeue(job, why, heads):
+                break
+            continue
+        cycle.push(heads, group)
+    # 7. what nobody who waits can use
     cycle.grow()
     return cycle.plan()
 
@@ -77,6 +96,7 @@ class _Cycle:
         self._waiting: list[tuple[str, Wait]] = []
         self._planned: set[str] = set()
         """Jobs that are dealt with."""
+        self._at: dict[Key, list[int]] = {}
         self._leaving: set[str] = set()
         self._kept: list[tuple[Promise, Binding, object]] = []
         self._blocked: set[object] = set()
@@ -109,7 +129,7 @@ class _Cycle:
             bindings = self._reserve_free(job, held.bindings)
             whole = len(bindings) == len(held.bindings)
             if whole and self._queues.refusal(job.queue, job.owner, job.least) is None:
-                self._start(job, tuple(bindings))
+                self.admit(job, tuple(bindings))
             elif any(self._still_leaving(held)):
                 self._holds.append(held)
                 self._planned.add(job.uid)
@@ -149,39 +169,38 @@ class _Cycle:
 
     # ── heads, order, nominate, admit, requeue ──
 
-    def admit(self) -> None:
-        """The best head first, against a cluster that fills up as we go."""
-        heads: list[tuple[tuple[object, ...], Waiting, Group]] = []
+    def heads(self) -> Heads:
+        heads: Heads = []
         for group in self._pending.groups.values():
-            job = self._head(group)
-            if job is not None:
-                heads.append((self._order(job), job, group))
-        heapq.heapify(heads)
-        while heads:
+            self.push(heads, group)
+        return heads
+
+    def push(self, heads: Heads, group: Group) -> None:
+        """The next of a group, if there is one, takes its turn among the heads."""
+        job = self._head(group)
+        if job is not None:
+            heapq.heappush(heads, (self._order(job), job, group))
+
+    def best(self, heads: Heads) -> tuple[Waiting, Group]:
+        while True:
             order, job, group = heapq.heappop(heads)
-            if self._queues.fair and heads and self._order(job) > heads[0][0] > order:
-                heapq.heappush(heads, (self._order(job), job, group))  # its queue has had its turn meanwhile
-                continue
-            why = self._nominate(job)
-            if why is None:
-                following = self._head(group)
-                if following is not None:
-                    heapq.heappush(heads, (self._order(following), following, group))
-                continue
-            self._waiting.append((job.uid, why))
-            if not self._policy.backfill and why is Wait.ROOM and could_ever_fit(self._cluster, job.gang):
-                self._waiting += [(other.uid, Wait.BEHIND) for _, other, _ in heads]
-                break
+            if not self._queues.fair or not heads or not self._order(job) > heads[0][0] > order:
+                return job, group
+            self.push(heads, group)  # its queue has had its turn meanwhile
 
     def _head(self, group: Group) -> Waiting | None:
         """The first of a group that is not dealt with: who waits too long, else by rank."""
-        oldest = next((uid for _, uid in group.by_since if uid not in self._planned), None)
-        if oldest is None:
+        at = self._at.setdefault(group.key, [0, 0])  # where in the two orders: what is before is dealt with
+        while at[0] < len(group.by_since) and group.by_since[at[0]][-1] in self._planned:
+            at[0] += 1
+        if at[0] == len(group.by_since):
             return None
-        job = self._pending[oldest]
-        if self._overdue(job):
-            return job
-        return self._pending[next(uid for _, _, uid in group.by_rank if uid not in self._planned)]
+        oldest = self._pending[group.by_since[at[0]][-1]]
+        if self._overdue(oldest):
+            return oldest
+        while group.by_rank[at[1]][-1] in self._planned:
+            at[1] += 1
+        return self._pending[group.by_rank[at[1]][-1]]
 
     def _overdue(self, job: Waiting) -> bool:
         return self._now - job.since > self._policy.bound
@@ -197,20 +216,24 @@ class _Cycle:
             )
         return (-job.priority, not overdue, fair, 0.0 if overdue else job.rank, job.since, job.uid)
 
-    def _nominate(self, job: Waiting) -> Wait | None:
-        """Start the job, or make room for it, or say why not."""
-        if self._queues.refusal(job.queue, job.owner, job.amounts) is not None and (
-            not job.gang.elastic or self._queues.refusal(job.queue, job.owner, job.least) is not None
-        ):
-            return Wait.LIMIT
-        bindings = self._place(job)
-        if bindings is not None:
-            self._start(job, bindings)
-            return None
-        if self._make_room(job):
-            return None
-        self._promise(job)
-        return Wait.ROOM
+    def nominate(self, job: Waiting) -> tuple[tuple[Binding, ...] | None, Wait]:
+        """Where all of it goes, or what keeps it."""
+        if self._queues.refusal(job.queue, job.owner, job.least) is not None:
+            return None, Wait.LIMIT
+        return self._place(job), Wait.ROOM
+
+    def requeue(self, job: Waiting, why: Wait, heads: Heads) -> bool:
+        """Leave the job waiting. True if nothing may pass it, and the cycle is over."""
+        self._waiting.append((job.uid, why))
+        if why is not Wait.ROOM:
+            return False
+        if self._policy.backfill:
+            self._promise(job)
+            return False
+        if not could_ever_fit(self._cluster, job.gang):
+            return False  # a job that can never start holds nobody up
+        self._waiting += [(other.uid, Wait.BEHIND) for _, other, _ in heads]
+        return True
 
     def _place(self, job: Waiting) -> tuple[Binding, ...] | None:
         signature = job.gang.signature
@@ -259,7 +282,7 @@ class _Cycle:
                 self._kept.append((made, again, request))
         return bindings
 
-    def _start(self, job: Waiting, bindings: tuple[Binding, ...]) -> None:
+    def admit(self, job: Waiting, bindings: tuple[Binding, ...]) -> None:
         self._placements.append(Placement(job.uid, bindings))
         self._planned.add(job.uid)
         self._promises.pop(job.uid, None)
@@ -269,7 +292,7 @@ class _Cycle:
         else:
             self._queues.plan(job.queue, job.owner, job.amounts)
 
-    def _make_room(self, job: Waiting) -> bool:
+    def make_room(self, job: Waiting) -> bool:
         """Others give way, if that makes it fit; what is free of its future place is kept for it at once."""
         if not self._policy.preempt or not len(self._running):
             return False

@@ -1,0 +1,197 @@
+"""Giving way, shrinking, growing and being repaired, as whole stories on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import virtual
+from support.builders import a_node
+from support.machine import Machine
+from support.simulated import FOREVER, Run
+from weft.model.lifecycle import Lost
+from weft.model.node import Node
+from weft.model.status import State, TaskState
+
+Tell = Callable[..., None]
+
+
+@pytest.fixture
+def on_a_machine(fast_folder: Path) -> Tell:
+    def tell(story: Callable[[Machine], Awaitable[None]], nodes: list[Node] | None = None) -> None:
+        async def whole() -> None:
+            machine = await Machine(fast_folder, nodes).up()
+            try:
+                await story(machine)
+            finally:
+                if not machine.crashed:
+                    await machine.down()
+
+        virtual.run(whole)
+
+    return tell
+
+
+def workers(count: int, **role: Any) -> dict[str, Any]:
+    return {"worker": {"replicas": count, **role}}
+
+
+def sizes(machine: Machine, name: str) -> int:
+    return sum(task.state is TaskState.RUNNING for task in machine.status(name).tasks)
+
+
+def test_production_stops_an_experiment_which_then_goes_on(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        m.world.script("experiment", "worker-0", Run(seconds=100, after_term=5), Run(seconds=40))
+        await m.submit("experiment", roles=workers(1, resources={"cpu": 4}))
+        await m.until("experiment", State.PROCESSING)
+        await m.passes(60)
+        await m.submit("urgent", priority="production", roles=workers(1, resources={"cpu": 4}))
+        await m.passes(1)
+        experiment = m.status("experiment")
+        assert (experiment.state, experiment.giving_way) == (State.PROCESSING, "urgent")
+        assert m.status("urgent").state is State.QUEUED
+        assert "experiment gives way to it" in m.control.explain(m.control.find("urgent")).reason
+        await m.until("urgent", State.COMPLETED)
+        finished = await m.until("experiment", State.COMPLETED)
+        assert m.history("experiment") == [
+            "PENDING", "QUEUED", "DEPLOYING", "PROCESSING", "PREEMPTED", "QUEUED",
+            "DEPLOYING", "PROCESSING", "STORING", "COMPLETED",
+        ]  # fmt: skip
+        assert finished.preemptions == 1
+        assert finished.ran == pytest.approx(66, abs=1)
+        assert m.nothing_is_held()
+
+    on_a_machine(story)
+
+
+def test_nobody_else_takes_the_room_that_was_freed(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        m.world.script("experiment", "worker-0", Run(seconds=1e6, after_term=20))
+        await m.submit("experiment", roles=workers(1, resources={"cpu": 4}))
+        await m.until("experiment", State.PROCESSING)
+        await m.submit("urgent", priority="production", roles=workers(1, resources={"cpu": 3}))
+        await m.passes(5)
+        await m.submit("sly", roles=workers(1, resources={"cpu": 4}))
+        await m.until("urgent", State.PROCESSING)
+        assert m.status("sly").state is State.QUEUED
+        assert [job for _, job, _, _ in m.world.starts] == ["experiment", "urgent"]
+
+    on_a_machine(story)
+
+
+def test_a_job_that_cannot_fit_stops_nobody(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        m.world.script("experiment", "worker-0", FOREVER)
+        await m.submit("experiment", roles=workers(1, resources={"cpu": 4}))
+        await m.until("experiment", State.PROCESSING)
+        await m.submit("monster", priority="production", roles=workers(1, resources={"cpu": 64}))
+        await m.passes(600)
+        assert m.status("experiment").state is State.PROCESSING
+        assert m.world.signals == []
+
+    on_a_machine(story)
+
+
+def test_a_person_may_cancel_a_job_that_is_giving_way(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        from weft.model.status import Desire
+
+        m.world.script("experiment", "worker-0", Run(seconds=1e6, after_term=20))
+        await m.submit("experiment", roles=workers(1, resources={"cpu": 4}))
+        await m.until("experiment", State.PROCESSING)
+        await m.submit("urgent", priority="production", roles=workers(1, resources={"cpu": 4}))
+        await m.passes(5)
+        await m.ask("experiment", Desire.CANCEL)
+        await m.until("urgent", State.COMPLETED)
+        assert (await m.until("experiment")).state is State.CANCELLED
+        assert m.nothing_is_held()
+
+    on_a_machine(story)
+
+
+def test_a_server_killed_while_a_job_gives_way_ends_the_story_all_the_same(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        m.world.script("experiment", "worker-0", Run(seconds=1e6, after_term=20), Run(seconds=5))
+        await m.submit("experiment", roles=workers(1, resources={"cpu": 4}))
+        await m.until("experiment", State.PROCESSING)
+        await m.submit("urgent", priority="production", roles=workers(1, resources={"cpu": 4}))
+        await m.passes(5)
+        m.kill()
+        await m.passes(60)
+        await m.up()
+        await m.until("urgent", State.COMPLETED)
+        await m.until("experiment", State.COMPLETED)
+        assert "PREEMPTED" in m.history("experiment")
+        assert m.nothing_is_held()
+
+    on_a_machine(story)
+
+
+ELASTIC = {"worker": {"replicas": 4, "minReplicas": 2, "maxReplicas": 8, "resources": {"cpu": 1}}}
+
+
+def test_an_elastic_job_shrinks_for_production_and_grows_back(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        for number in range(8):
+            m.world.script("experiment", f"worker-{number}", Run(seconds=4000))
+        m.world.script("urgent", "worker-0", Run(seconds=300))
+        await m.submit("experiment", roles=ELASTIC)
+        await m.until("experiment", State.PROCESSING)
+        assert sizes(m, "experiment") == 4
+        await m.passes(5)
+        await m.submit("urgent", priority="production", roles=workers(1, resources={"cpu": 2}))
+        await m.until("urgent", State.PROCESSING)
+        assert sizes(m, "experiment") == 2
+        assert m.status("experiment").state is State.PROCESSING
+        await m.until("urgent", State.COMPLETED)
+        await m.passes(120)
+        assert sizes(m, "experiment") == 4
+        await m.until("experiment", State.COMPLETED, within=10_000)
+        assert "PREEMPTED" not in m.history("experiment")
+        assert m.nothing_is_held()
+
+    on_a_machine(story)
+
+
+def test_an_elastic_job_grows_into_idle_room_and_gives_it_back_to_anyone(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        for number in range(8):
+            m.world.script("experiment", f"worker-{number}", Run(seconds=4000))
+        m.world.script("small", "worker-0", Run(seconds=30))
+        await m.submit("experiment", roles=ELASTIC)
+        await m.until("experiment", State.PROCESSING)
+        await m.passes(30)
+        assert sizes(m, "experiment") == 4
+        await m.passes(60)
+        assert sizes(m, "experiment") == 8
+        await m.submit("small", roles=workers(1, resources={"cpu": 3}))
+        await m.until("small", State.PROCESSING)
+        assert sizes(m, "experiment") == 5
+        await m.until("experiment", State.COMPLETED, within=10_000)
+        assert m.nothing_is_held()
+
+    on_a_machine(story, [a_node("node-0"), a_node("node-1")])
+
+
+def test_a_task_lost_with_its_node_is_replaced_and_the_rest_goes_on(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        for number in range(2):
+            m.world.script("gang", f"worker-{number}", Run(seconds=500))
+        job = await m.submit("gang", roles=workers(2, resources={"cpu": 2}))
+        await m.until("gang", State.PROCESSING)
+        await m.passes(10)
+        process = m.world.processes.pop((job.uid, "worker-1"))
+        assert process.timer is not None
+        process.timer.cancel()
+        m.control._heard(job.uid, Lost(("worker-1",), "node-0"))
+        assert m.status("gang").state is State.RESTARTING
+        await m.until("gang", State.PROCESSING)
+        assert [task for _, task in m.world.starts_of("gang")] == ["worker-0", "worker-1", "worker-1"]
+        await m.until("gang", State.COMPLETED)
+        assert m.nothing_is_held()
+
+    on_a_machine(story)
