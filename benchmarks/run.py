@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import BENCHMARKS, arguments, print_claims, results_folder
 
-NAMES = ("throughput", "latency", "overhead", "cli", "scale")
+NAMES = ("throughput", "latency", "overhead", "cli", "scale", "scheduler_speed")
 PAGE = BENCHMARKS.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- results: begin (benchmarks/run.py writes this part) -->", "<!-- results: end -->"
 
@@ -132,6 +132,19 @@ def beyond(by_name: dict[str, dict[str, Any]]) -> list[tuple[str, str]]:
         ("`python -c pass`; `weft --version`",
          f"{cli['python']['median']:.0f} ms; {cli['version']['median']:.0f} ms"),
         ("`weft ls --all`, 10,000 lines", f"{cli['lsAll']['median'] / 1000:.2f} s"),
+        *scheduling(by_name["scheduler_speed"]["beyond"]),
+    ]  # fmt: skip
+
+
+def scheduling(found: dict[str, float]) -> list[tuple[str, str]]:
+    return [
+        ("scheduler, 1-GPU jobs: decided alone; arriving one by one, a cycle each",
+         f"{found['decidedPerSecond']:,.0f}/s; {found['arrivingPerSecond']:,.0f}/s"),
+        ("who gives way to 8 × 8 GPUs, asked again: full of 1-GPU jobs; of 8-GPU jobs",
+         f"{found['preemptSmallWarmMs']:.1f} ms; {found['preemptLargeWarmMs']:.1f} ms"),
+        ("10,000 jobs that do not fit, after an end: of 4 kinds; of 500 kinds",
+         f"{found['fewKindsAfterAnEndMs']:.1f} ms; {found['manyKindsAfterAnEndMs']:.0f} ms"),
+        ("a request that nobody asked before, 5,000 nodes", f"{found['newKindMs']:.1f} ms"),
     ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.jobtypes.complete import complete
-from weft.model.gang import Gang, Request, Task, Within
+from weft.model.gang import Gang, Request, Span, Task, Within
 from weft.model.job import Restart, RestartPolicy, Strategy, TrainingJob
 from weft.model.node import Gpu, Node
 from weft.model.problems import parse
@@ -32,9 +32,28 @@ def a_complete_job(name: str = "demo", **spec: Any) -> TrainingJob:
     return complete(a_job(name, **spec), f"job {name}")
 
 
-def a_request(cpu: float = 1, memory: int = 0, gpu: int = 0, gpu_type: str | None = None) -> Request:
-    """CPUs, GiB, GPUs."""
-    return Request(round(cpu * 1000), memory * GIB, gpu, gpu_type)
+def a_request(
+    cpu: float = 1,
+    memory: int = 0,
+    gpu: float = 0,
+    gpu_type: str | None = None,
+    *,
+    gpu_memory: int = 0,
+    generation: int = 0,
+    devices: dict[str, int] | None = None,
+) -> Request:
+    """CPUs, GiB, GPUs (less than one is a share), GiB of each GPU."""
+    whole = int(gpu)
+    return Request(
+        round(cpu * 1000),
+        memory * GIB,
+        whole,
+        gpu_type,
+        0 if whole else round(gpu * 1000),
+        gpu_memory * GIB,
+        generation,
+        tuple(sorted((devices or {}).items())),
+    )
 
 
 def restarts(
@@ -64,7 +83,11 @@ def a_gang(
     tasks: tuple[Task, ...] = (),
     strategy: str = "pack",
     one_node: bool = False,
+    within: Within = Within.ANYWHERE,
     selector: dict[str, str] | None = None,
+    tolerations: tuple[str, ...] = (),
+    wants: dict[str, int] | None = None,
+    spans: tuple[Span, ...] = (),
     chief_decides: bool = False,
     grace: float = 30.0,
     deadline: float | None = None,
@@ -84,9 +107,18 @@ def a_gang(
         max_wait=max_wait,
         needs_fetch=needs_fetch,
         strategy=Strategy(strategy),
-        within=Within.NODE if one_node else Within.ANYWHERE,
+        within=Within.NODE if one_node else within,
         selector=tuple(sorted((selector or {}).items())),
+        tolerations=tolerations,
+        wants=tuple(sorted((wants or {}).items())),
+        spans=spans,
     )
+
+
+def an_elastic_gang(least: int, wish: int, most: int, request: Request | None = None, **rules: Any) -> Gang:
+    """Equal workers: at least, as wished, at most."""
+    tasks = tuple(a_task(f"worker-{i}", i, request or a_request(1), chief=i == 0) for i in range(most))
+    return a_gang(tasks=tasks, spans=(Span("worker", least, wish, most),), **rules)
 
 
 def a_node(
@@ -98,15 +130,29 @@ def a_node(
     *,
     shared: bool = False,
     closed: bool = False,
+    rack: str = "",
+    fabric: str = "",
+    taints: tuple[str, ...] = (),
+    devices: dict[str, int] | None = None,
+    numa: int = 1,
+    holds: dict[str, int] | None = None,
 ) -> Node:
-    """CPUs (numbered, unless shared), GiB, GPUs by type or number."""
+    """CPUs (numbered, unless shared), GiB, GPUs by type or number, so many NUMA groups."""
     types = ["v100"] * gpus if isinstance(gpus, int) else gpus
     return Node(
         name=name,
         cpu=cpu * 1000,
         memory=memory * GIB,
         cpu_ids=() if shared else tuple(range(cpu)),
-        gpus=tuple(Gpu(i, kind) for i, kind in enumerate(types)),
+        gpus=tuple(Gpu(i, kind, numa=i * numa // len(types)) for i, kind in enumerate(types)),
         labels=tuple(sorted((labels or {}).items())),
         schedulable=not closed,
+        taints=taints,
+        rack=rack,
+        fabric=fabric,
+        devices=tuple(sorted((devices or {}).items())),
+        numa=()
+        if numa == 1 or shared
+        else tuple(tuple(i for i in range(cpu) if i * numa // cpu == group) for group in range(numa)),
+        holds=tuple(sorted((holds or {}).items())),
     )

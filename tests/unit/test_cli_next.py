@@ -63,7 +63,7 @@ def fill(
     server.on("GET", "/v1/jobs/a/metrics", either(measured, "points", measured))
     server.on("GET", "/v1/jobs/a/explain", Reply({"state": state, "reason": "why"}))
     server.on("GET", "/v1/jobs/a/results", Reply({"items": list(files), "bytes": 3}))
-    for path in ("nodes", "queue", "top", "jobtypes", "secrets"):
+    for path in ("nodes", "queue", "queues", "top", "jobtypes", "secrets"):
         server.on("GET", f"/v1/{path}", Reply({"items": []}))
     server.on("GET", "/v1/schemas/TrainingJob", Reply({"type": "object"}))
     server.on("GET", "/v1/status", Reply({"address": "x", "version": "1", "pid": 1}))
@@ -101,9 +101,11 @@ LINES = {
     "delete": ["delete --yes a"],
     "nodes": ["nodes"],
     "queue": ["queue"],
+    "queues": ["queues"],
     "top": ["top"],
     "jobtypes": ["jobtypes"],
     "schema": ["schema"],
+    "sim": ["sim --jobs 20 --nodes 2"],
     "up": ["up"],
     "down": ["down"],
     "status": ["status"],
@@ -114,8 +116,8 @@ LINES = {
     "secrets rm": ["secrets rm s"],
 }
 DATA_ALONE = {
-    "ls", "show a", "metrics a", "explain a", "events a", "results a", "nodes", "queue", "top", "jobtypes",
-    "schema", "status", "secrets ls",
+    "ls", "show a", "metrics a", "explain a", "events a", "results a", "nodes", "queue", "queues", "top",
+    "jobtypes", "schema", "sim --jobs 3", "status", "secrets ls",
 }  # fmt: skip
 """With -o json: what other programs read has no hints beside it."""
 

@@ -47,6 +47,14 @@ class TestCarving:
             (Gpu(2, "a100", virtual=True), Gpu(3, "a100", virtual=True)),
         ]
 
+    def test_racks_fabrics_and_devices_are_declared_for_trying_them(self) -> None:
+        shape = Shape(nodes=4, gpus=4, gpu_memory=16, racks=2, fabrics=3, devices={"rdma": 1, "fpga": 2})
+        nodes = carve(shape, [0, 1], 1000, ())
+        assert [node.rack for node in nodes] == ["rack-0", "rack-0", "rack-1", "rack-1"]
+        assert [node.fabric for node in nodes] == ["fabric-0", "fabric-0", "fabric-1", "fabric-2"]
+        assert {node.devices for node in nodes} == {(("fpga", 2), ("rdma", 1))}
+        assert {gpu.memory for node in nodes for gpu in node.gpus} == {16}
+
     def test_declared_cpus_beyond_the_real_ones_are_shared(self) -> None:
         (node,) = carve(Shape(cpu=64_000, memory=5), [0, 1], 1000, ())
         assert (node.cpu, node.memory, node.cpu_ids) == (64_000, 5, ())

@@ -17,7 +17,7 @@ from support.builders import GIB, a_complete_job, a_job, job_document
 from weft.jobtypes.catalogue import catalogue
 from weft.jobtypes.complete import complete, read_job
 from weft.model import sizes
-from weft.model.gang import gang_of
+from weft.model.gang import Span, Within, gang_of
 from weft.model.job import PRIORITY_CLASSES, RestartPolicy, TrainingJob
 from weft.model.problems import Invalid, Problem, parse
 from weft.model.resource import NAME_PATTERN, slug
@@ -103,6 +103,47 @@ class TestRefusals:
             ({"metrics": [{"source": "regex"}]}, "`pattern` belongs to source: regex, which needs one"),
             ({"metrics": [{"source": "regex", "pattern": "("}]}, "not a regular expression"),
             ({"metrics": [{"source": "regex", "pattern": "x"}]}, "needs named groups"),
+            (
+                {"roles": {"w": {"resources": {"gpu": 1.5}}}},
+                "spec.roles.w.resources.gpu: a task has whole GPUs or a part of one; write 1, 2 or 0.5 (got 1.5)",
+            ),
+            ({"roles": {"w": {"resources": {"gpu": 0.0005}}}}, "finer than a thousandth of a GPU"),
+            ({"roles": {"w": {"resources": {"gpu": 2000}}}}, "more than 1024 GPUs for one task"),
+            ({"roles": {"w": {"resources": {"gpu": True}}}}, "write GPUs as a whole number such as 2"),
+            (
+                {"roles": {"w": {"resources": {"gpuMemory": "16Gi"}}}},
+                'gpuMemory: asks for memory of a GPU but for no GPU; add gpu: 1 (got "16Gi")',
+            ),
+            ({"roles": {"w": {"resources": {"gpuGeneration": 7}}}}, "but for no GPU; add gpu: 1 (got 7)"),
+            (
+                {"roles": {"w": {"resources": {"devices": {"fpga": 0}}}}},
+                "spec.roles.w.resources.devices.fpga: input should be greater than or equal to 1 (got 0)",
+            ),
+            (
+                {"roles": {"w": {"replicas": 2, "minReplicas": 3}}},
+                "spec.roles.w.minReplicas: more than replicas, which is 2 (got 3)",
+            ),
+            (
+                {"roles": {"w": {"replicas": 4, "maxReplicas": 3}}},
+                "spec.roles.w.maxReplicas: less than replicas, which is 4 (got 3)",
+            ),
+            (
+                {"roles": {"w": {"minReplicas": 0}}},
+                "spec.roles.w.minReplicas: must be at least 1: its first task leads the job (got 0)",
+            ),
+            (
+                {"roles": {"ps": {"service": True, "minReplicas": 0}, "worker": {}}},
+                "spec.roles.ps.minReplicas: must be at least 1: the others need what it serves (got 0)",
+            ),
+            (
+                {"roles": {"w": {"maxReplicas": 6000}, "v": {"maxReplicas": 6000}}},
+                "12000 tasks in all, at most 10000",
+            ),
+            (
+                {"placement": {"nodes": "two"}},
+                "spec.placement.nodes: must be 'any', 'one', 'same-rack' or 'same-fabric' (got \"two\")",
+            ),
+            ({"placement": {"tolerations": "spot"}}, "spec.placement.tolerations: must be a list"),
             ({"type": "comand"}, "spec.type: no such job type; did you mean command?"),
             ({"code": {"path": "."}}, "spec.code.path: a folder is packed by the client"),
         ],
@@ -222,19 +263,81 @@ class TestMeaning:
         ).spec
         assert [t.restart.policy.value for t in gang_of(spec).tasks] == ["always", "never"]
 
-    def test_completing_twice_is_completing_once(self) -> None:
-        once = a_complete_job(type="parameter-server", roles={"worker": {"resources": {"size": "small"}}})
+    @pytest.mark.parametrize(
+        "worker", [{"resources": {"size": "small"}}, {"minReplicas": 2, "maxReplicas": 4}, {"maxReplicas": 3}]
+    )
+    def test_completing_twice_is_completing_once(self, worker: dict[str, Any]) -> None:
+        once = a_complete_job(type="parameter-server", roles={"worker": worker})
         assert complete(once, "job") == once
+
+    @pytest.mark.parametrize(
+        ("gpu", "whole", "share"), [(2, 2, 0), (0.25, 0, 250), ("0.5", 0, 500), (1.0, 1, 0)]
+    )
+    def test_gpus_are_whole_or_a_part_of_one(self, gpu: Any, whole: int, share: int) -> None:
+        (task,) = gang_of(a_complete_job(roles={"w": {"resources": {"gpu": gpu}}}).spec).tasks
+        assert (task.request.gpu, task.request.gpu_share) == (whole, share)
+
+    def test_what_a_gpu_must_have_and_what_else_is_counted(self) -> None:
+        wanted = {"gpu": 1, "gpuMemory": "16Gi", "gpuGeneration": 7, "devices": {"rdma": 1, "fpga": 2}}
+        (task,) = gang_of(a_complete_job(roles={"w": {"resources": wanted}}).spec).tasks
+        assert (task.request.gpu_memory, task.request.gpu_generation) == (16 * GIB, 7)
+        assert task.request.devices == (("fpga", 2), ("rdma", 1))
+
+    def test_where_a_gang_must_be_together_and_what_it_bears(self) -> None:
+        gang = gang_of(a_complete_job(placement={"nodes": "same-rack", "tolerations": ["spot", "a"]}).spec)
+        assert (gang.within, gang.tolerations) == (Within.RACK, ("a", "spot"))
+
+    def test_an_elastic_role_has_tasks_up_to_its_most(self) -> None:
+        roles = {"ps": {"service": True}, "worker": {"replicas": 3, "minReplicas": 2, "maxReplicas": 5}}
+        gang = gang_of(a_complete_job(roles=roles).spec)
+        assert gang.spans == (Span("worker", 2, 3, 5),)
+        assert [len(tasks) for tasks in (gang.least, gang.preferred, gang.tasks)] == [3, 4, 6]
+
+    @pytest.mark.parametrize(
+        ("role", "count"),
+        [({"minReplicas": 2}, 2), ({"maxReplicas": 4}, 1), ({"minReplicas": 2, "replicas": 3}, 3)],
+    )
+    def test_a_role_that_says_no_number_asks_for_the_nearest_to_one(
+        self, role: dict[str, int], count: int
+    ) -> None:
+        assert a_complete_job(roles={"worker": role}).spec.roles["worker"].replicas == count
+
+    def test_a_role_of_one_size_is_not_elastic(self) -> None:
+        gang = gang_of(a_complete_job(roles={"w": {"replicas": 2, "minReplicas": 2, "maxReplicas": 2}}).spec)
+        assert not gang.elastic
 
     def test_the_document_it_writes_is_the_job_it_read(self) -> None:
         job = a_complete_job(
             grace="1h30m", deadline=5, priority="high", env={"A": 1},
-            roles={"w": {"replicas": 2, "resources": {"cpu": 0.5, "memory": "1.5Gi"}}},
+            roles={"w": {"replicas": 2, "maxReplicas": 3, "resources": {
+                "cpu": 0.5, "memory": "1.5Gi", "gpu": 0.5, "gpuMemory": "8Gi", "devices": {"fpga": 1}}}},
         )  # fmt: skip
         document = json.loads(job.model_dump_json(by_alias=True, exclude_none=True))
         assert document["spec"]["grace"] == "1h30m"
         assert document["spec"]["roles"]["w"]["resources"]["memory"] == "1536Mi"
         assert parse(TrainingJob, document, "job") == job
+
+    @given(
+        gpu=st.one_of(st.integers(1, 1024), st.integers(1, 999).map(lambda milli: milli / 1000)),
+        memory=st.integers(0, 2**50),
+        devices=st.dictionaries(st.sampled_from(["fpga", "rdma", "x.dev/y"]), st.integers(1, 1024)),
+        sizes=st.tuples(*[st.integers(1, 20)] * 3).map(sorted),
+        nodes=st.sampled_from(Within),
+    )
+    def test_any_gang_that_is_written_is_the_one_that_is_read(
+        self, gpu: float, memory: int, devices: dict[str, int], sizes: list[int], nodes: Within
+    ) -> None:
+        least, count, most = sizes
+        resources = {"gpu": gpu, "gpuMemory": memory, "devices": devices}
+        role = {"replicas": count, "minReplicas": least, "maxReplicas": most, "resources": resources}
+        job = a_complete_job(roles={"w": role}, placement={"nodes": nodes.value})
+        document = json.loads(job.model_dump_json(by_alias=True, exclude_none=True))
+        assert parse(TrainingJob, document, "job") == job
+        gang = gang_of(job.spec)
+        assert gang_of(parse(TrainingJob, document, "job").spec) == gang
+        assert gang.within is nodes
+        assert {task.request.gpus for task in gang.tasks} == {gpu}
+        assert [len(tasks) for tasks in (gang.least, gang.preferred, gang.tasks)] == sizes
 
     def test_equal_needs_have_equal_signatures(self) -> None:
         one, two = (gang_of(a_complete_job(name, env={"A": name}).spec) for name in ("a", "b"))
@@ -282,7 +385,7 @@ class TestTheSchemaForEditors:
     @pytest.mark.parametrize(
         "spec",
         [{"comand": ["x"]}, {"roles": {"w": {"resources": {"memory": "512MB"}}}}, {"grace": "soon"}, {"priority": "urgent"},
-         {"command": "x"}, {"env": {"A": True}}],
+         {"command": "x"}, {"env": {"A": True}}, {"roles": {"w": {"resources": {"gpu": 1.5}}}}],
     )  # fmt: skip
     def test_what_the_model_refuses_an_editor_marks(self, schema: Any, spec: dict[str, Any]) -> None:
         assert wrong(**spec)

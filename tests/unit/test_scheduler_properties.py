@@ -154,7 +154,7 @@ def test_whoever_starts_passes_only_jobs_that_do_not_fit(nodes: list[Node], queu
     placed = {placement.uid: placement for placement in plan.placements}
     cluster = Cluster(nodes)
     for job in pending.in_order():
-        fits = place(cluster, job.gang)
+        fits = place(cluster, job.gang, mix=pending.mix)
         assert (fits is not None) == (job.uid in placed)
         if fits is not None:
             assert placed[job.uid].bindings == fits

@@ -15,7 +15,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, Parameter
 
 from weft.cli import terminal
-from weft.client.errors import WeftError
+from weft.client.errors import ApiError, WeftError
 from weft.client.jobspec import BadOption
 
 Commands = dict[str, tuple[str, str]]
@@ -23,7 +23,7 @@ Commands = dict[str, tuple[str, str]]
 COMMANDS: Commands = {
     "run": ("run:run", "Run a script, a command or a job file, and follow it."),
     "submit": ("submit:submit", "Submit job files and return at once."),
-    "apply": ("submit:apply", "Make sure that the jobs of files and folders exist."),
+    "apply": ("submit:apply", "Make sure that the jobs and queues of files and folders exist."),
     "ls": ("listing:ls", "List jobs."),
     "show": ("show:show", "Everything about a job on one page."),
     "logs": ("logs:logs", "Print or follow a job's logs."),
@@ -34,12 +34,14 @@ COMMANDS: Commands = {
     "halt": ("change:halt", "Stop jobs so that they can be resumed."),
     "resume": ("change:resume", "Queue halted or failed jobs again."),
     "cancel": ("change:cancel", "Stop jobs for good; their logs and results stay."),
-    "delete": ("change:delete", "Remove jobs and their files."),
+    "delete": ("change:delete", "Remove jobs and their files, or queues."),
     "nodes": ("machine:nodes", "The nodes, what they have and what is free."),
-    "queue": ("machine:queue", "What waits, in order, and why."),
+    "queue": ("queues:queue", "What waits, in order, until when, and why."),
+    "queues": ("queues:queues", "The queues: who may have how much, and has how much."),
     "top": ("machine:top", "What running tasks use."),
     "jobtypes": ("machine:jobtypes", "The job types that there are."),
     "schema": ("machine:schema", "The JSON Schema of a kind, for editors."),
+    "sim": ("sim:sim", "Simulate a cluster: a workload under one or several policies."),
     "up": ("serve:up", "Start the server of this machine."),
     "down": ("serve:down", "Stop the server; running tasks go on."),
     "status": ("serve:status", "Whether a server runs, and how it is."),
@@ -107,7 +109,16 @@ def _run(argv: Sequence[str]) -> int:
         terminal.error(f"{before[0] if before else 'weft'}: takes nothing after --")
         return 2
     try:
-        return command(*bound.args, **bound.kwargs, **kwargs) or 0
+        try:
+            return command(*bound.args, **bound.kwargs, **kwargs) or 0
+        except ApiError as problem:
+            if problem.status != 404 or "job" not in bound.arguments or problem.title != "No such job":
+                raise
+            # Nothing was printed yet. Commands that change jobs want whole names: they take `jobs`.
+            from weft.cli.jobname import only_job
+
+            bound.arguments["job"] = only_job(bound.arguments["job"], problem)
+            return command(*bound.args, **bound.kwargs, **kwargs) or 0
     except BadOption as problem:
         terminal.error(str(problem), next=f"weft {before[0]} --help")
         return 2

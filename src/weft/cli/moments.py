@@ -26,6 +26,24 @@ def span(seconds: float | None) -> str:
     return f"{whole}s"
 
 
+def rough(seconds: float) -> str:
+    """A duration that nobody knows exactly: `12m`, `1h10m`; what is due is `now`."""
+    if seconds < 0.5:
+        return "now"
+    if seconds < 90:
+        return f"{max(round(seconds), 1)}s"
+    step = 60 if seconds < 3600 else 600 if seconds < 86400 else 3600
+    return span(round(seconds / step) * step)
+
+
+def about(seconds: float) -> str:
+    """The same in a sentence: `12 min`, `3 h`."""
+    for limit, unit, size in ((90, "s", 1), (90 * 60, "min", 60), (36 * 3600, "h", 3600)):
+        if seconds < limit:
+            return f"{max(round(seconds / size), 0)} {unit}"
+    return f"{round(seconds / 86400)} days"
+
+
 def age(moment: float | None, now: float | None = None) -> str:
     return "-" if moment is None else span((time.time() if now is None else now) - moment)
 

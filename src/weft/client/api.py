@@ -317,6 +317,24 @@ class Client:
     def queue(self) -> Items:
         return self._items("/v1/queue")
 
+    def queues(self) -> Items:
+        """The queues, each after its parent: spec, and status with what it uses."""
+        return self._items("/v1/queues")
+
+    def put_queue(self, queue: Mapping[str, Any] | Document) -> Json:
+        """Declare a queue or change it: a whole document with `metadata.name`."""
+        document = queue if isinstance(queue, Document) else Document(dict(queue), "", Path.cwd())
+        if document.name is None:
+            raise BadDocument(document.source or "Not valid", "metadata.name is missing: the queue's name")
+        try:
+            kept: Json = self.ask("PUT", f"/v1/queues/{segment(document.name)}", body=document.value)
+        except ApiError as error:
+            raise (refused(document, error) if error.problems and document.source else error) from None
+        return kept
+
+    def delete_queue(self, name: str) -> None:
+        self.ask("DELETE", f"/v1/queues/{segment(name)}")
+
     def top(self) -> Items:
         return self._items("/v1/top")
 

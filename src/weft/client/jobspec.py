@@ -28,7 +28,9 @@ class JobOptions:
     replicas: int | None = None
     cpu: float | str | None = None
     memory: str | int | None = None
-    gpu: int | None = None
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    gpu: float | None = None
     gpu_type: str | None = None
     size: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -39,6 +41,7 @@ class JobOptions:
     isolation: str | None = None
     spread: bool = False
     one_node: bool = False
+    same_rack: bool = False
     deadline: str | float | None = None
     restart: str | None = None
     max_restarts: int | None = None
@@ -89,7 +92,7 @@ def overlay(document: Mapping[str, Any], options: JobOptions, args: Sequence[str
         _part(spec, "env").update(options.env)
     if options.secrets:
         spec["secrets"] = [*(spec.get("secrets") or []), *(dict(secret) for secret in options.secrets)]
-    if options.spread or options.one_node:
+    if options.spread or options.one_node or options.same_rack:
         _place(_part(spec, "placement"), options)
     if options.restart is not None or options.max_restarts is not None:
         _restart(_part(spec, "restart"), options)
@@ -106,7 +109,13 @@ def _gang(spec: dict[str, Any], options: JobOptions) -> None:
         "size": options.size,
     }
     resources = {name: value for name, value in asked.items() if value is not None}
-    if options.replicas is None and not resources:
+    counted = {
+        "replicas": options.replicas,
+        "minReplicas": options.min_replicas,
+        "maxReplicas": options.max_replicas,
+    }
+    sizes = {name: value for name, value in counted.items() if value is not None}
+    if not sizes and not resources:
         return
     roles = _part(spec, "roles")
     if len(roles) > 1 and "worker" not in roles:
@@ -114,8 +123,7 @@ def _gang(spec: dict[str, Any], options: JobOptions) -> None:
             f"the job has several roles ({', '.join(roles)}); say replicas and resources in its file"
         )
     role = _part(roles, "worker" if len(roles) != 1 else next(iter(roles)))
-    if options.replicas is not None:
-        role["replicas"] = options.replicas
+    role.update(sizes)
     if resources:
         _part(role, "resources").update(resources)
 
@@ -123,10 +131,14 @@ def _gang(spec: dict[str, Any], options: JobOptions) -> None:
 def _place(placement: dict[str, Any], options: JobOptions) -> None:
     if options.spread and options.one_node:
         raise BadOption("--spread and --one-node contradict each other; give one of them")
+    if options.one_node and options.same_rack:
+        raise BadOption("--one-node and --same-rack: one node is in one rack; give one of them")
     if options.spread:
         placement["strategy"] = "spread"
     if options.one_node:
         placement["nodes"] = "one"
+    if options.same_rack:
+        placement["nodes"] = "same-rack"
 
 
 def _restart(restart: dict[str, Any], options: JobOptions) -> None:

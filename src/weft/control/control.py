@@ -389,6 +389,8 @@ class Control:
         for change in (*plan.repairs, *plan.growths):
             books.join(change.uid, change.bindings, now)
             self.guardian.handle(self.jobs[change.uid], Joined(change.bindings), "scheduler")
+        for uid in plan.given_up:
+            self.guardian.handle(self.jobs[uid], Preempted("others: no room for its lost tasks"), "scheduler")
         for preemption in plan.preemptions:
             name = self.jobs[preemption.uid].name
             for uid in preemption.evicted:

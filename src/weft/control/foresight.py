@@ -1,7 +1,8 @@
 """When waiting jobs should start: the scheduler's forecast, worked out beside the event loop.
 
 The books are copied on the loop, where nothing else touches them meanwhile; the copy is run forward in a
-thread. An answer is good for a while, and whoever asks while one is being worked out waits for that one.
+thread. An answer is good for a while, and whoever asks while one is being worked out waits for that one, but
+not long: with thousands of jobs it takes seconds, and why a job waits must be said at once.
 """
 
 from __future__ import annotations
@@ -11,37 +12,52 @@ import logging
 from collections.abc import Callable
 
 from weft.scheduler.forecast import Estimate, copied, forecast
+from weft.scheduler.line import line
 from weft.scheduler.state import State as Books
 
 GOOD_FOR = 2.0
+REST = 10.0
+"""For so many times as long as the last forecast took, it stays good: most of the time nothing is worked out."""
+PATIENCE = 1.0
+AHEAD = 300
+"""Only the first of the line are looked at: those behind them start later than can be foreseen."""
 log = logging.getLogger("weft.control")
 Estimates = dict[str, Estimate]
+UNKNOWN = Estimate(None, None, None)
 
 
 class Foresight:
     def __init__(self, books: Books, clock: Callable[[], float]):
         self._books = books
         self._clock = clock
-        self._made: asyncio.Future[Estimates] | None = None
-        self._at = 0.0
+        self._made: asyncio.Future[None] | None = None
+        self._known: Estimates = {}
+        self._good_until = 0.0
 
     async def estimates(self, uid: str | None = None) -> Estimates:
-        """By uid, for all that wait; new enough to know this job."""
+        """By uid, for all that wait and can be foreseen; new enough to know this job, if that is quickly done."""
         if not len(self._books.pending):
             return {}
-        if self._made is None or (self._made.done() and self._outdated(self._made.result(), uid)):
-            self._at = self._clock()
-            ahead = asyncio.to_thread(_ahead, copied(self._books), self._at)
-            self._made = asyncio.ensure_future(ahead)
-        return await asyncio.shield(self._made)
+        if self._made is None and (self._clock() > self._good_until or (uid and uid not in self._known)):
+            self._made = asyncio.ensure_future(self._look_ahead())
+        if self._made is not None:
+            await asyncio.wait({self._made}, timeout=PATIENCE)
+        return self._known
 
-    def _outdated(self, known: Estimates, uid: str | None) -> bool:
-        return self._clock() - self._at > GOOD_FOR or (uid is not None and uid not in known)
+    async def _look_ahead(self) -> None:
+        begun = self._clock()
+        try:
+            self._known = await asyncio.to_thread(_ahead, copied(self._books), begun)
+        except Exception:
+            log.exception("cannot foresee when jobs start")  # they start all the same
+            self._known = {}
+        finally:
+            self._good_until = begun + GOOD_FOR + REST * (self._clock() - begun)
+            self._made = None
 
 
 def _ahead(books: Books, now: float) -> Estimates:
-    try:
-        return forecast(books, now)
-    except Exception:
-        log.exception("cannot foresee when jobs start")  # they start all the same
-        return {}
+    behind = line(books, now)[AHEAD:]
+    for job in behind:
+        books.withdraw(job.uid)
+    return forecast(books, now) | {job.uid: UNKNOWN for job in behind}

@@ -161,7 +161,7 @@ class OperatorQueues:
             "used": _amounts(used),
             "guaranteed": _amounts(own),
             "limit": _amounts(queue.spec.limit.given()),
-            "borrowed": _amounts({what: max(0, used[what] - own.get(what, 0)) for what in FIELDS}),
+            "borrowed": _amounts({what: max(0, used[what] - own.get(what, 0)) for what in own or FIELDS}),
             "waiting": asking.waiting,
             "running": asking.running,
             "share": round(books.queues.lately(account, now), 6),

@@ -8,8 +8,10 @@ from typing import Any
 
 from weft.jobtypes.catalogue import JobType, catalogue
 from weft.model import sizes
-from weft.model.job import MAX_TASKS, Role, TrainingJob, TrainingJobSpec
+from weft.model.gang import chief_role
+from weft.model.job import MAX_TASKS, Resources, Role, TrainingJob, TrainingJobSpec
 from weft.model.problems import Draft, Invalid, Problem, in_order, read
+from weft.model.quantities import format_memory
 
 Rule = Callable[[TrainingJob], list[Problem]]
 
@@ -51,8 +53,8 @@ def _filled(job: TrainingJob, draft: Draft[TrainingJob]) -> tuple[TrainingJob, l
         field = f"spec.roles.{name}"
         resources, found = sizes.resolve(role.resources, f"{field}.resources")
         problems += found
-        if role.resources.gpu_type is not None and not found and not resources.gpu:
-            problems += _no_gpu(role.resources.gpu_type, f"{field}.resources", draft)
+        if not found and not resources.gpu:
+            problems += _no_gpu(resources, f"{field}.resources", draft)
         roles[name] = role.model_copy(
             update={
                 "resources": resources,
@@ -60,6 +62,7 @@ def _filled(job: TrainingJob, draft: Draft[TrainingJob]) -> tuple[TrainingJob, l
                 "restart": role.restart or spec.restart,
             }
         )
+    problems += _sizes(roles, draft)
     problems += _commands(roles, spec, draft)
     return job.model_copy(update={"spec": spec.model_copy(update={"roles": roles})}), problems
 
@@ -73,8 +76,16 @@ def _roles(spec: TrainingJobSpec, job_type: JobType) -> dict[str, Role]:
     for name in dict.fromkeys(names):
         default, own = job_type.roles.get(name, Role()), spec.roles.get(name, Role())
         given = {field: getattr(own, field) for field in own.model_fields_set}
-        roles[name] = default.model_copy(update=given)
+        roles[name] = _sized(default.model_copy(update=given), said="replicas" in given)
     return roles
+
+
+def _sized(role: Role, said: bool) -> Role:
+    """A role that only says how small or large it may be asks for what is nearest to one."""
+    if said:
+        return role
+    least, most = role.min_replicas or role.replicas, role.max_replicas or MAX_TASKS
+    return role.model_copy(update={"replicas": min(max(role.replicas, least), most)})
 
 
 def _whole_job(spec: TrainingJobSpec, draft: Draft[TrainingJob]) -> Iterator[Problem]:
@@ -88,7 +99,7 @@ def _whole_job(spec: TrainingJobSpec, draft: Draft[TrainingJob]) -> Iterator[Pro
             "choose one of `image` and `isolation: sandbox`: a container is isolated already",
             '"sandbox"',
         )
-    total = sum(role.replicas for role in spec.roles.values())
+    total = sum(role.max_replicas or role.replicas for role in spec.roles.values())
     if total > MAX_TASKS:
         yield Problem("spec.roles", f"{total} tasks in all, at most {MAX_TASKS}")
     if spec.roles and all(role.service for role in spec.roles.values()) and draft.knows("spec.roles.*"):
@@ -112,6 +123,31 @@ def _commands(roles: dict[str, Role], spec: TrainingJobSpec, draft: Draft[Traini
             yield Problem(f"{field}[0]", "is empty; it is the program to run", '""')
 
 
-def _no_gpu(gpu_type: str, field: str, draft: Draft[TrainingJob]) -> Iterator[Problem]:
-    if draft.knows(f"{field}.gpu", f"{field}.size"):
-        yield Problem(f"{field}.gpuType", "asks for a GPU type but for no GPU; add gpu: 1", f'"{gpu_type}"')
+def _sizes(roles: dict[str, Role], draft: Draft[TrainingJob]) -> Iterator[Problem]:
+    """An elastic role is never smaller than its least, nor larger than its most; what leads or serves is there."""
+    chief = chief_role(roles)
+    for name, role in roles.items():
+        field = f"spec.roles.{name}"
+        if not draft.knows(f"{field}.replicas", f"{field}.minReplicas", f"{field}.maxReplicas"):
+            continue
+        count, least, most = role.replicas, role.min_replicas, role.max_replicas
+        if least is not None and least > count:
+            yield Problem(f"{field}.minReplicas", f"more than replicas, which is {count}", str(least))
+        if most is not None and most < count:
+            yield Problem(f"{field}.maxReplicas", f"less than replicas, which is {count}", str(most))
+        if least == 0 and (role.service or name == chief):
+            needs = "the others need what it serves" if role.service else "its first task leads the job"
+            yield Problem(f"{field}.minReplicas", f"must be at least 1: {needs}", "0")
+
+
+def _no_gpu(resources: Resources, field: str, draft: Draft[TrainingJob]) -> Iterator[Problem]:
+    if not draft.knows(f"{field}.gpu", f"{field}.size"):
+        return
+    if (kind := resources.gpu_type) is not None:
+        yield Problem(f"{field}.gpuType", "asks for a GPU type but for no GPU; add gpu: 1", f'"{kind}"')
+    if (memory := resources.gpu_memory) is not None:
+        shown = f'"{format_memory(memory)}"'
+        yield Problem(f"{field}.gpuMemory", "asks for memory of a GPU but for no GPU; add gpu: 1", shown)
+    if (generation := resources.gpu_generation) is not None:
+        cause = "asks for a generation of GPUs but for no GPU; add gpu: 1"
+        yield Problem(f"{field}.gpuGeneration", cause, str(generation))

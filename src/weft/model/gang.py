@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from weft.model.job import Resources, Restart, RestartPolicy, Strategy, TrainingJobSpec
+from weft.model.job import Resources, Restart, RestartPolicy, Role, Strategy, TrainingJobSpec
 
 CHIEF_ROLES = ("chief", "master", "launcher", "worker")
 
@@ -178,12 +179,17 @@ class Gang:
 
 def gang_of(spec: TrainingJobSpec) -> Gang:
     """The gang of a completed spec (roles present, resources resolved)."""
-    chief = next((role for role in CHIEF_ROLES if role in spec.roles), next(iter(spec.roles)))
+    chief = chief_role(spec.roles)
     tasks: list[Task] = []
+    spans: list[Span] = []
     for role_name, role in spec.roles.items():
         request = request_of(role.resources)
         restart = role.restart or spec.restart
-        for index in range(role.replicas):
+        least = role.replicas if role.min_replicas is None else role.min_replicas
+        most = role.max_replicas or role.replicas
+        if least < most:
+            spans.append(Span(role_name, least, role.replicas, most))
+        for index in range(most):
             tasks.append(
                 Task(
                     name=f"{role_name}-{index}",
@@ -206,13 +212,26 @@ def gang_of(spec: TrainingJobSpec) -> Gang:
         strategy=spec.placement.strategy,
         within=Within(spec.placement.nodes),
         selector=tuple(sorted(spec.placement.selector.items())),
+        tolerations=tuple(sorted({*spec.placement.tolerations})),
+        spans=tuple(spans),
     )
 
 
+def chief_role(roles: Mapping[str, Role]) -> str:
+    """The role whose first task leads: others find it, and `success: chief` looks at it alone."""
+    return next((role for role in CHIEF_ROLES if role in roles), next(iter(roles)))
+
+
 def request_of(resources: Resources) -> Request:
+    gpu = resources.gpu or 0
+    shared = 0 < gpu < 1
     return Request(
         cpu=resources.cpu or 0,
         memory=resources.memory or 0,
-        gpu=resources.gpu or 0,
+        gpu=0 if shared else int(gpu),
         gpu_type=resources.gpu_type,
+        gpu_share=round(gpu * 1000) if shared else 0,
+        gpu_memory=resources.gpu_memory or 0,
+        gpu_generation=resources.gpu_generation or 0,
+        devices=tuple(sorted(resources.devices.items())),
     )

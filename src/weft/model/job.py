@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from weft.model.quantities import Cpu, Duration, Memory
+from weft.model.quantities import Cpu, Duration, Memory, TaskGpu
 from weft.model.resource import LabelKey, Metadata, Name, Ruled, Strict, Text
 
 MAX_TASKS = 10_000
@@ -110,10 +110,16 @@ class Resources(Strict):
     """CPUs of each task (default 1). Whole numbers are exclusive CPUs where the machine has them."""
     memory: Memory | None = None
     """Memory limit of each task. Left out: no limit and nothing reserved."""
-    gpu: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """GPUs of each task (default 0)."""
+    gpu: TaskGpu | None = None
+    """GPUs of each task (default 0), or a part of one, such as 0.5, that other tasks may use too."""
     gpu_type: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] | None = None
     """Only GPUs of this type, as `weft nodes` names them."""
+    gpu_memory: Memory | None = None
+    """Only GPUs with at least this much memory of their own."""
+    gpu_generation: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Only GPUs of this generation or a later one."""
+    devices: dict[LabelKey, Annotated[int, Field(ge=1, le=1024)]] = Field(default_factory=dict)
+    """Anything else that nodes have a number of: {fpga: 1, rdma: 1}."""
     size: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")] | None = None
     """A T-shirt size such as `v100-2`: fills cpu, memory, gpu and gpuType where they are left out."""
 
@@ -146,6 +152,10 @@ class Role(Strict):
     """A group of equal tasks. What is left out here is taken from the job."""
 
     replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
+    min_replicas: Annotated[int, Field(ge=0, le=MAX_TASKS)] | None = None
+    """The job starts, and goes on, with so few when there is no room for more (default: replicas)."""
+    max_replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
+    """It may grow to so many while nobody else wants the room (default: replicas)."""
     resources: Resources = Field(default_factory=lambda: _DEFAULT_RESOURCES)
     command: Annotated[list[Text], Field(min_length=1)] | None = None
     args: list[Text] | None = None
@@ -164,10 +174,12 @@ class Strategy(StrEnum):
 class Placement(Strict):
     strategy: Strategy = Strategy.PACK
     """pack: as few nodes as possible; spread: as many as possible."""
-    nodes: Literal["any", "one"] = "any"
-    """one: all tasks of the job on the same node."""
+    nodes: Literal["any", "one", "same-rack", "same-fabric"] = "any"
+    """one: all tasks of the job on the same node; same-rack, same-fabric: on nodes that share one."""
     selector: dict[LabelKey, str] = Field(default_factory=dict)
     """Only nodes with these labels."""
+    tolerations: list[LabelKey] = Field(default_factory=list)
+    """Also nodes with these taints, which others are kept from."""
 
 
 _DEFAULT_PLACEMENT = Placement()

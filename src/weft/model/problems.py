@@ -42,8 +42,9 @@ class Problem:
 class Invalid(ValueError):
     """A document that is refused, with every problem found in it."""
 
-    def __init__(self, what: str, problems: Sequence[Problem]):
+    def __init__(self, what: str, problems: Sequence[Problem], kind: str = "TrainingJob"):
         self.what = what
+        self.kind = kind
         self.problems = list(problems)
         super().__init__(f"{what} is not valid:\n" + "\n".join(f"  {problem}" for problem in problems))
 
@@ -68,11 +69,11 @@ class Draft(Generic[M]):
         )
 
 
-def parse(model: type[M], document: Any, what: str) -> M:
+def parse(model: type[M], document: Any, what: str, kind: str = "TrainingJob") -> M:
     """The document as a model, or `Invalid` with the problems of all fields."""
     draft = read(model, document)
     if draft.value is None or draft.problems:
-        raise Invalid(what, draft.problems)
+        raise Invalid(what, draft.problems, kind)
     return draft.value
 
 

@@ -40,10 +40,13 @@ DURATION_UNITS = {
 }
 
 MAX_CPU = 10**9
+MAX_GPU = 10**6
+MAX_TASK_GPU = 1024
 MAX_MEMORY = 2**60
 MAX_DURATION = 10 * 365 * 86400
 
 CPU_HELP = "write CPUs as a number such as 2 or 0.5, or in thousandths such as 500m"
+GPU_HELP = "write GPUs as a whole number such as 2, or a part of one such as 0.5"
 MEMORY_HELP = "write bytes with a unit: 512Mi, 1Gi, 1.5Gi (powers of 1024) or 500M, 2G (powers of 1000)"
 DURATION_HELP = "write a duration with a unit: 30s, 5m, 2h, 1h30m, 7d"
 
@@ -70,6 +73,30 @@ def format_cpu(milli: int) -> str:
 def plain_cpu(milli: int) -> int | float:
     """How a CPU quantity is written into YAML and JSON: a plain number."""
     return milli // 1000 if milli % 1000 == 0 else milli / 1000
+
+
+def parse_gpu(value: Any) -> int:
+    """Thousandths of a GPU from `2` or `0.5`."""
+    number, unit = _split(value, GPU_HELP)
+    if unit:
+        raise ValueError(f"unknown unit {unit!r}; {GPU_HELP}")
+    if number * 1000 != (number * 1000).to_integral_value():
+        raise ValueError(f"finer than a thousandth of a GPU; {GPU_HELP}")
+    if number > MAX_GPU:
+        raise ValueError(f"more than {MAX_GPU} GPUs; {GPU_HELP}")
+    return int(number * 1000)
+
+
+def parse_task_gpu(value: Any) -> int | float:
+    """The GPUs of one task: whole ones, or a part of a single one that others may use too."""
+    milli = parse_gpu(value)
+    if milli > 1000 and milli % 1000:
+        raise ValueError(
+            f"a task has whole GPUs or a part of one; write {milli // 1000}, {milli // 1000 + 1} or 0.5"
+        )
+    if milli > MAX_TASK_GPU * 1000:
+        raise ValueError(f"more than {MAX_TASK_GPU} GPUs for one task; {GPU_HELP}")
+    return plain_cpu(milli)
 
 
 def parse_memory(value: Any) -> int:
@@ -176,6 +203,27 @@ Cpu = Annotated[
     BeforeValidator(parse_cpu),
     PlainSerializer(plain_cpu),
     _schema(r"^\d{1,19}(\.\d{1,9})?m?$", "CPUs: 2, 0.5 or 500m", [1, "500m"]),
+]
+Gpu = Annotated[
+    int,
+    BeforeValidator(parse_gpu),
+    PlainSerializer(plain_cpu),
+    _schema(r"^\d{1,7}(\.\d{1,3})?$", "GPUs: 2 or 0.5", [8, 0.5]),
+]
+"""An amount of GPUs, in thousandths."""
+TaskGpu = Annotated[
+    int | float,
+    BeforeValidator(parse_task_gpu),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": MAX_TASK_GPU},
+                {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+            ],
+            "description": "GPUs of a task: 2, or a part of one such as 0.5",
+            "examples": [1, 0.5],
+        }
+    ),
 ]
 Memory = Annotated[
     int,

@@ -23,6 +23,7 @@ WHOLE = 1000
 MOST = 1 << 20
 """A node takes no more tasks than this, even of those that ask for nothing."""
 LOG_LIMIT = 1 << 16
+ROWS_KEPT = 1 << 14
 NOTHING = Request(cpu=0)
 Kind = tuple[str, int, int]
 """Type, memory and generation of a GPU: what a request can ask for."""
@@ -141,6 +142,8 @@ class Cluster:
         """Counts what was given back for good: what did not fit before may fit now."""
         self.idle = [int(self.free[:, CPU].sum()), int(self.free[:, self.gpu_columns].sum())]
         """CPU and whole GPUs that are free in all."""
+        self.width = max(self.idle[1], self.idle[0] / 8000)
+        """As `running.width` counts jobs."""
         self.fits: dict[Any, Any] = {}
         """What `fit.fit_of` keeps up to date."""
         self.ever: dict[Any, bool] = {}
@@ -172,6 +175,26 @@ class Cluster:
         """Plan exactly this place."""
         self.take(binding, request)
         self._stack.append((True, binding, request))
+
+    def hold_free(self, binding: Binding, request: Request) -> tuple[Binding, Request] | None:
+        """Plan what is free of this place: all of it, or a part. Says what was held; None if nothing is free."""
+        room = self.rooms.get(binding.node)
+        if room is None or not room.node.schedulable:
+            return None
+        if room.fits(request):
+            return self.reserve(binding.task, room.index, request), request
+        devices = tuple((name, min(count, max(0, room.device(name)))) for name, count in request.devices)
+        gpus = () if request.gpu_share else tuple(g.index for g in room.gpus if g.index in binding.gpus)
+        part = Request(
+            cpu=max(0, min(request.cpu, room.cpu)),
+            memory=max(0, min(request.memory, room.memory)),
+            gpu=len(gpus),
+            devices=devices,
+        )
+        cpus = tuple(cpu for cpu in binding.cpus if cpu in room.cpu_ids)
+        held = Binding(binding.task, binding.node, cpus, gpus)
+        self.hold(held, part)
+        return held, part
 
     def vacate(self, binding: Binding, request: Request) -> None:
         """Plan that this task leaves."""
@@ -238,10 +261,11 @@ class Cluster:
         self._touch(row)
 
     def amounts(self, binding: Binding, request: Request) -> Ints:
-        """What the task takes of its node, by column; a share of a GPU counts as none."""
+        """What the task takes of its node at most, by column: a share counts as the whole GPU that it may be the
+        last to leave."""
         row = self._row(request).copy()
         places = self._positions[self.index[binding.node]]
-        for index in binding.gpus if not request.gpu_share else ():
+        for index in binding.gpus:
             if index in places:
                 row[self.share_kind[self.index[binding.node], places[index]]] += 1
         return row
@@ -249,6 +273,8 @@ class Cluster:
     def _row(self, request: Request) -> Ints:
         row = self._rows.get(request)
         if row is None:
+            if len(self._rows) > ROWS_KEPT:
+                self._rows.clear()
             row = np.zeros(self.free.shape[1], np.int64)
             row[CPU], row[MEMORY] = request.cpu, request.memory
             for name, count in request.devices:

@@ -34,7 +34,7 @@ class Explanation:
 def explain_waiting(state: State, job: Waiting) -> Explanation:
     """All that keeps a waiting job: its queue, room, who is giving way to it, what is promised to others."""
     refusal = state.queues.refusal(job.queue, job.owner, job.least)
-    if refusal is not None:
+    if refusal is not None and could_ever_fit(state.cluster, job.gang):
         ever = state.queues.could_ever(job.queue, job.least)
         return Explanation(refusal if ever else f"can never start here: {refusal}", ever=ever)
     held = state.holds.get(job.uid)

@@ -84,7 +84,9 @@ class _Forward:
                 assert job is not None
                 kept = job.ran(self._now) if job.checkpoint is not None else 0.0
                 self._state.submit(
-                    Waiting(uid, job.name, job.gang, job.priority, self._now, job.queue, job.owner, kept)
+                    Waiting(
+                        uid, job.name, job.gang, job.priority, self._now, job.queue, job.owner, attained=kept
+                    )
                 )
             for shrink in preemption.shrunk:
                 self._state.leave_tasks(shrink.uid, shrink.tasks, self._now)

@@ -1,7 +1,8 @@
 """The line: all that wait, in the order in which they would start if each got what it asks for in its turn.
 
 The same order as the cycle's own (`schedule._order`), which only looks as far down as there is room. Queues
-take turns, so what the first of a queue would get counts when the second is compared with others.
+take turns, so what the first of a queue would get counts when the second is compared with others. Far down,
+where nobody can say who starts when, turns are no longer worked out.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import heapq
 
 from weft.scheduler.pending import Waiting
 from weft.scheduler.state import State
+
+FORESEEN = 1000
 
 
 def line(state: State, now: float) -> list[Waiting]:
@@ -32,7 +35,7 @@ def line(state: State, now: float) -> list[Waiting]:
     heapq.heapify(heads)
     found: list[Waiting] = []
     mark = queues.mark()
-    while heads:
+    while heads and len(found) < FORESEEN:
         _, name = heapq.heappop(heads)
         now_at = place(behind[name][-1], fair=True)
         if heads and now_at > heads[0][0]:  # a sister queue has had its turn meanwhile
@@ -44,4 +47,7 @@ def line(state: State, now: float) -> list[Waiting]:
         if behind[name]:
             heapq.heappush(heads, (place(behind[name][-1], fair=True), name))
     queues.revert(mark)
-    return found
+    if not heads:
+        return found
+    ahead = {job.uid for job in found}
+    return [*found, *(job for job in jobs if job.uid not in ahead)]

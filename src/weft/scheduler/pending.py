@@ -10,6 +10,7 @@ from functools import cached_property
 from weft.model.gang import Gang
 from weft.scheduler.fit import Mix
 from weft.scheduler.history import Likeness, likeness
+from weft.scheduler.policy import Policy
 from weft.scheduler.queues import Amounts, amounts_of
 
 Key = tuple[int, str, str, Hashable]
@@ -27,6 +28,8 @@ class Waiting:
     """When it began to wait."""
     queue: str = "default"
     owner: str = ""
+    waited: float = 0.0
+    """Seconds that it waited before, in earlier turns."""
     attained: float = 0.0
     """Seconds that it ran before, and has kept in a checkpoint."""
     rank: float = 0.0
@@ -50,6 +53,15 @@ class Waiting:
         return (self.priority, self.queue, self.owner, self.gang.signature)
 
     @property
+    def origin(self) -> float:
+        """When it would have begun to wait, had it waited all its time at once."""
+        return self.since - self.waited
+
+    def late(self, now: float, policy: Policy) -> bool:
+        """Whether it has waited too long."""
+        return now - self.origin > (policy.bound_again if self.attained else policy.bound)
+
+    @property
     def order(self) -> tuple[float, float, str]:
         return (self.rank, self.since, self.uid)
 
@@ -57,22 +69,22 @@ class Waiting:
 class Group:
     """Equal jobs: equal in what they ask for, how important they are, and whose they are."""
 
-    __slots__ = ("by_rank", "by_since", "first", "key")
+    __slots__ = ("by_origin", "by_rank", "first", "key")
 
     def __init__(self, key: Key, first: Waiting):
         self.key = key
         self.first = first
         """Any of them, to ask what all of them ask."""
         self.by_rank: list[tuple[float, float, str]] = []
-        self.by_since: list[tuple[float, str]] = []
+        self.by_origin: list[tuple[float, str]] = []
 
     def add(self, job: Waiting) -> None:
         insort(self.by_rank, job.order)
-        insort(self.by_since, (job.since, job.uid))
+        insort(self.by_origin, (job.origin, job.uid))
 
     def remove(self, job: Waiting) -> None:
         del self.by_rank[bisect_left(self.by_rank, job.order)]
-        del self.by_since[bisect_left(self.by_since, (job.since, job.uid))]
+        del self.by_origin[bisect_left(self.by_origin, (job.origin, job.uid))]
 
 
 class Pending:

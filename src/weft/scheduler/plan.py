@@ -40,7 +40,8 @@ class Preemption:
     evicted: tuple[str, ...]
     shrunk: tuple[Shrink, ...]
     bindings: tuple[Binding, ...]
-    reason: str = ""
+    moved: tuple[Placement, ...] = ()
+    """Those of the evicted for whom there is another place, and which: it is held for them as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class Wait(StrEnum):
 class Plan:
     placements: tuple[Placement, ...] = ()
     repairs: tuple[Change, ...] = ()
+    given_up: tuple[str, ...] = ()
+    """Gangs that lost tasks and found no room for them in time: they stop and wait again as a whole."""
     growths: tuple[Change, ...] = ()
     preemptions: tuple[Preemption, ...] = ()
     holds: tuple[Preemption, ...] = ()
@@ -80,4 +83,4 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        return not (self.placements or self.repairs or self.growths or self.preemptions)
+        return not (self.placements or self.repairs or self.given_up or self.growths or self.preemptions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 
 class Order(StrEnum):
@@ -34,12 +35,21 @@ class Policy:
     """A job that was started is left alone for this long by jobs of its own priority."""
     gap: int = 1
     """So many levels (factors of four) must lie between two jobs of one priority before one gives way."""
+    move: bool = True
+    """Small jobs that can go on from a checkpoint are moved together, if that makes a place for a larger task."""
     patience: float = 300.0
     """A job that waits longer for room is promised a start, and nothing may delay it."""
     promises: int = 4
     """How many jobs may have a promised start at a time."""
     bound: float = 24 * 3600.0
-    """A job that has waited longer goes before all others of its priority."""
+    """A job that has waited longer for its first start goes before others of its priority, and then runs to its
+    end undisturbed by them."""
+    bound_again: float = 14 * 24 * 3600.0
+    """So does one that has run before and has waited longer than this in all."""
+    settled: float = 0.1
+    """Such jobs may have this part of the cluster at most (or be a single one): the rest stays with who is soon done."""
+    mend: float = 900.0
+    """A gang that has lost tasks and finds no room for them is stopped after this, and waits again as a whole."""
     grow: bool = True
     grow_after: float = 60.0
     """An elastic job is left alone for this long after a start or a change of size."""
@@ -50,9 +60,9 @@ class Policy:
 DEFAULT = Policy()
 NAMED = {
     "default": DEFAULT,
-    "fifo": Policy(order=Order.FIFO, fair=False, backfill=False, preempt=False, time_share=False),
-    "fifo-backfill": Policy(order=Order.FIFO, fair=False, time_share=False),
-    "shortest": Policy(order=Order.SHORTEST, fair=False),
-    "least-attained": Policy(order=Order.LEAST_ATTAINED, fair=False),
-    "fair": Policy(order=Order.FIFO, time_share=False),
+    "fifo": Policy(order=Order.FIFO, fair=False, backfill=False, preempt=False, time_share=False, move=False),
+    "fifo-backfill": Policy(order=Order.FIFO, fair=False, time_share=False, move=False),
+    "shortest": Policy(order=Order.SHORTEST, fair=False, move=False, bound_again=inf),
+    "least-attained": Policy(order=Order.LEAST_ATTAINED, fair=False, move=False, bound_again=inf),
+    "fair": Policy(order=Order.FIFO, time_share=False, move=False),
 }

@@ -15,10 +15,10 @@ from weft.scheduler.cluster import Cluster, Ints
 from weft.scheduler.feasible import groups_of, place
 from weft.scheduler.fit import Mix, fit_of
 from weft.scheduler.pending import Waiting
-from weft.scheduler.plan import Preemption, Shrink
+from weft.scheduler.plan import Placement, Preemption, Shrink
 from weft.scheduler.policy import Policy
-from weft.scheduler.queues import Queues, amounts_of
-from weft.scheduler.running import GROWN, Band, Occupancy, Running
+from weft.scheduler.queues import Amounts, Queues, amounts_of
+from weft.scheduler.running import GROWN, Band, Occupancy, Running, width
 
 NODES_TRIED = 8
 
@@ -62,10 +62,13 @@ class Preempting:
 
     def plan(self) -> Preemption | None:
         """Who must go so that the job fits; None if nothing would help. Leaves the cluster as it was."""
-        if not self._enough():
-            return None
         mark = self._cluster.mark()
-        planned = self._by(self._shrinking()) or self._by(self._stopping())
+        planned = None
+        if self._enough():
+            planned = self._by(self._shrinking()) or self._by(self._stopping(few=True))
+            planned = planned or self._by(self._stopping(few=False))
+        if planned is None and self._policy.move:
+            planned = self._moving()
         self._cluster.revert(mark)
         return planned
 
@@ -104,6 +107,8 @@ class Preempting:
     def _may_take(self, job: Running) -> bool:
         if job.leaving or job.uid in self._spared or job.uid == self._job.uid:
             return False
+        if not self._queue_spares(job, job.held()) and not job.gang.elastic:
+            return False
         if job.priority < self._job.priority:
             return True
         bands = [*job.bands.values()]
@@ -119,6 +124,10 @@ class Preempting:
             or any(level == GROWN for _, _, level in bands)
             or self._queues.borrows(job.queue, job.held())
         )
+
+    def _queue_spares(self, job: Running, held: Amounts) -> bool:
+        """No other queue is taken below its guarantee, by nobody: it would take it back, and so on for ever."""
+        return job.queue == self._job.queue or self._queues.borrows(job.queue, held)
 
     # ── victims ──
 
@@ -141,11 +150,16 @@ class Preempting:
             self._gives_way(band) for band in job.bands.values() if band[2] != GROWN
         )
 
-    def _stopping(self) -> list[Victim]:
-        """Victims node by node, where the fewest must go; those on the least important bands that suffice."""
+    def _stopping(self, *, few: bool) -> list[Victim]:
+        """Victims node by node, where the fewest must go: of the `few` least important bands that should suffice by
+        count, or of all."""
         bands = self._sufficient_bands()
         if bands is None:
             return []
+        if not few:
+            if len(bands) == len(self._bands()):
+                return []
+            bands = {*self._bands()}
         nodes = self._likely_nodes(bands)
         found: dict[tuple[str, tuple[str, ...]], Victim] = {}
         ranked = []
@@ -218,17 +232,15 @@ class Preempting:
         room = self._cluster.rooms[self._cluster.nodes[node].name]
         mark = self._cluster.mark()
         before = reached = room.count(request)
+        gone: list[Victim] = []
         chosen: list[Victim] = []
-        useful = 0
         for victim in victims:
             if reached >= len(tasks):
                 break
-            self._vacate(victim)
-            chosen.append(victim)
+            self._let_go(victim, gone)
             count = room.count(request)
             if count > reached:
-                reached, useful = count, len(chosen)
-        chosen = chosen[:useful]
+                reached, chosen = count, list(gone)
         if len(chosen) > 1:  # an early small one may have been made needless by a later large one
             self._cluster.revert(mark)
             for victim in chosen:
@@ -243,6 +255,16 @@ class Preempting:
         self._cluster.revert(mark)
         return (chosen, min(reached, len(tasks))) if chosen or before else None
 
+    def _let_go(self, victim: Victim, gone: list[Victim]) -> list[Victim]:
+        """One more leaves. A job that is stopped is not shrunk as well: says what of it had left before."""
+        parts = [other for other in gone if victim.whole and other.job is victim.job]
+        for part in parts:
+            self._restore(part)
+            gone.remove(part)
+        self._vacate(victim)
+        gone.append(victim)
+        return parts
+
     def _vacate(self, victim: Victim) -> None:
         for name in victim.tasks:
             self._cluster.vacate(victim.job.tasks[name], victim.job.requests[name])
@@ -256,6 +278,65 @@ class Preempting:
         rows = [self._cluster.index[binding.node] for binding in victim.job.tasks.values()]
         return bool((self._cluster.free[rows] >= 0).all())
 
+    # ── moving ──
+
+    def _moving(self) -> Preemption | None:
+        """There is enough room, but in pieces: small jobs go elsewhere, each to a place that is found beforehand."""
+        request, tasks = groups_of(self._job.gang.least)[0]
+        if request.gpu < 2 or 1000 * self._cluster.idle[1] < self._job.least[2]:
+            return None
+        bands = {
+            band for band in self._running.bands if 0 <= band[2] < GROWN and band[0] <= self._job.priority
+        }
+        if not bands:
+            return None
+        room = self._cluster.free + sum(self._running.bands[band] for band in bands)
+        if self._counts(request, room).sum() < len(tasks):
+            return None
+        ranked = []
+        for node in self._likely_nodes(bands):
+            needed = self._needed(node, self._movable_on(node, bands))
+            if needed is not None:
+                leaving, gained = needed
+                ranked.append((sum(width(v.job.gang) for v in leaving) / gained, node, leaving, gained))
+        missing, moving = len(tasks), []
+        for _, _, leaving, gained in sorted(ranked, key=lambda item: item[:2]):
+            moving += leaving
+            missing -= gained
+            if missing <= 0:
+                break
+        if missing > 0 or not moving or sum(width(v.job.gang) for v in moving) > width(self._job.gang):
+            return None
+        return self._moved(moving)
+
+    def _movable_on(self, node: int, bands: set[Band]) -> list[Victim]:
+        """Jobs of one task that lie here, have saved lately and are not promised their peace, the smallest first."""
+        found = []
+        for uid, task in self._running.on_node[node]:
+            job = self._running[uid]
+            if len(job.tasks) > 1 or job.bands[task] not in bands or job.leaving or uid in self._spared:
+                continue
+            if job.unsaved(self._now) <= self._policy.quantum:
+                found.append(Victim(job, (task,), True, (width(job.gang), job.lost(self._now))))
+        return sorted(found, key=lambda victim: (victim.cost, victim.job.uid))
+
+    def _moved(self, moving: list[Victim]) -> Preemption | None:
+        start = self._cluster.mark()
+        for victim in moving:
+            self._vacate(victim)
+        bindings = place(self._cluster, self._job.gang, self._job.gang.least, self._mix)
+        places: list[Placement] = []
+        for victim in moving if bindings is not None else ():
+            found = place(self._cluster, victim.job.gang, mix=self._mix)
+            if found is None:
+                break
+            places.append(Placement(victim.job.uid, found))
+        self._cluster.revert(start)
+        if bindings is None or len(places) < len(moving):
+            return None
+        evicted = tuple(sorted(victim.job.uid for victim in moving))
+        return Preemption(self._job.uid, evicted, (), bindings, tuple(places))
+
     # ── the plan ──
 
     def _by(self, victims: list[Victim]) -> Preemption | None:
@@ -264,22 +345,25 @@ class Preempting:
         start = cluster.mark()
         gone: list[Victim] = []
         queues = self._queues.mark()
-        bindings, step = None, 1
-        for number, victim in enumerate(victims, 1):
-            if victim.job.uid in {other.job.uid for other in gone if other.whole}:
-                continue
-            if not self._allowed(victim):
-                continue
-            self._vacate(victim)
-            self._account(victim)
-            gone.append(victim)
-            if len(gone) >= step or number == len(victims):
+        bindings, step, untried = None, 1, False
+        stopped: set[str] = set()
+        for victim in (*victims, None):
+            if victim is not None:
+                if victim.job.uid in stopped or not self._allowed(victim):
+                    continue
+                for part in self._let_go(victim, gone):
+                    self._account(part, 1)
+                self._account(victim, -1)
+                untried = True
+                if victim.whole:
+                    stopped.add(victim.job.uid)
+            if untried and (len(gone) >= step or victim is None):
                 before = cluster.mark()
                 bindings = place(cluster, self._job.gang, self._job.gang.least, self._mix)
                 cluster.revert(before)
                 if bindings is not None:
                     break
-                step = len(gone) + max(1, len(gone) // 4)
+                untried, step = False, len(gone) + max(1, len(gone) // 4)
         self._queues.revert(queues)
         if bindings is None:
             cluster.revert(start)
@@ -287,19 +371,15 @@ class Preempting:
         return self._trimmed(gone, start)
 
     def _allowed(self, victim: Victim) -> bool:
-        """A queue is never taken below its guarantee for a claim on guarantees."""
-        if victim.job.priority < self._job.priority or any(
-            victim.job.bands[name][2] == GROWN for name in victim.tasks
-        ):
-            return True
-        if victim.job.queue == self._job.queue or not self._owed:
+        """What a job has beyond its wish is anybody's; else its queue must be able to spare it."""
+        if all(victim.job.bands[name][2] == GROWN for name in victim.tasks):
             return True
         held = amounts_of(victim.job.requests[name] for name in victim.tasks)
-        return self._queues.borrows(victim.job.queue, held)
+        return self._queue_spares(victim.job, held)
 
-    def _account(self, victim: Victim) -> None:
+    def _account(self, victim: Victim, sign: int) -> None:
         held = amounts_of(victim.job.requests[name] for name in victim.tasks)
-        self._queues.plan(victim.job.queue, victim.job.owner, held, -1)
+        self._queues.plan(victim.job.queue, victim.job.owner, held, sign)
 
     def _trimmed(self, gone: list[Victim], start: int) -> Preemption | None:
         cluster, gang = self._cluster, self._job.gang

@@ -44,6 +44,10 @@ class Running:
     """Seconds of earlier runs that were kept."""
     checkpoint: float | None = None
     """When it last saved what it did; None: never, so that a stop loses all of it; inf: it saves when told to stop."""
+    left_alone: float = 0.0
+    """Until when no job of its own priority may take its room."""
+    settled: bool = False
+    """It has waited so long that it is left alone to its end."""
     resized: float = 0.0
     leaving: bool = False
     """Told to stop; its room will be free soon."""
@@ -51,6 +55,8 @@ class Running:
     """Tasks told to stop while the job goes on."""
     missing: tuple[str, ...] = ()
     """Tasks lost with their node, to be replaced."""
+    broken: float = 0.0
+    """Since when it misses them."""
     bands: dict[str, Band] = field(default_factory=dict)
 
     @cached_property
@@ -150,8 +156,8 @@ class Occupancy:
         """Jobs with tasks to be replaced."""
         self.on_node: list[dict[tuple[str, str], None]] = [{} for _ in cluster.nodes]
         self.elastic: dict[str, None] = {}
-        self.leaving = 0
-        """How many jobs and tasks were told to go and are still there."""
+        self.settled = 0.0
+        """How wide those are together who are left alone to their end."""
         self._looks: list[tuple[float, str, float]] = []
         """When a job's level may change next, with its start: a job that was started again has a new one."""
 
@@ -167,12 +173,21 @@ class Occupancy:
     def __len__(self) -> int:
         return len(self.jobs)
 
+    def settles(self, gang: Gang, policy: Policy, settled: float | None = None) -> bool:
+        """Whether one more may be left alone to its end: within the policy's part of the cluster, or as the only one."""
+        settled = self.settled if settled is None else settled
+        return not settled or settled + width(gang) <= policy.settled * self._cluster.width
+
     # ── coming and going ──
 
     def add(self, job: Running, look: float | None = None) -> None:
         self.jobs[job.uid] = job
+        if job.settled:
+            self.settled += width(job.gang)
         if job.gang.elastic:
             self.elastic[job.uid] = None
+        if job.missing:
+            self.broken[job.uid] = None
         tasks, job.tasks = job.tasks, {}
         self.add_tasks(job, tasks.values())
         if look is not None:
@@ -194,6 +209,8 @@ class Occupancy:
 
     def remove(self, uid: str) -> Running:
         job = self.jobs.pop(uid)
+        if job.settled:
+            self.settled -= width(job.gang)
         self.elastic.pop(uid, None)
         self.broken.pop(uid, None)
         self.remove_tasks(job, list(job.tasks))
@@ -212,7 +229,7 @@ class Occupancy:
         amounts = self._cluster.amounts(binding, request)
         sums = self.sums[band]
         sums[0] += sign * request.cpu
-        sums[1] += sign * request.gpu
+        sums[1] += sign * (request.gpu or bool(request.gpu_share))
         sums[2] += sign
         if sign > 0:
             used[node] += amounts
@@ -228,8 +245,9 @@ class Occupancy:
     def next_look(self) -> float | None:
         return self._looks[0][0] if self._looks else None
 
-    def relevel(self, now: float, policy: Policy, history: History) -> None:
+    def relevel(self, now: float, policy: Policy, history: History) -> bool:
         """Put jobs into the bands that they belong to by now. Only who can go on from a checkpoint has a level."""
+        changed = False
         while self._looks and self._looks[0][0] <= now:
             _, uid, started = heapq.heappop(self._looks)
             job = self.jobs.get(uid)
@@ -239,10 +257,12 @@ class Occupancy:
             again = max(policy.quantum, 0.25 * ran)
             heapq.heappush(self._looks, (now + again, uid, started))
             level = FIXED
-            if job.checkpoint is not None and now - job.started >= policy.quantum:
+            if job.checkpoint is not None and not job.settled and now >= job.left_alone:
                 level = level_of(rank_of(policy.order, history, job.like, ran, job.gang))
             for name, band in list(job.bands.items()):
                 if band[2] not in (level, GROWN):
+                    changed = True
                     binding = job.tasks[name]
                     self._book(job, binding, band, -1)
                     self._book(job, binding, (job.priority, job.queue, level), 1)
+        return changed

@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from weft.model.gang import Request
 from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster
 from weft.scheduler.feasible import could_ever_fit, place, place_elastic
@@ -21,7 +22,7 @@ from weft.scheduler.policy import DEFAULT, Policy
 from weft.scheduler.preempt import Preempting
 from weft.scheduler.promise import length_of, promise
 from weft.scheduler.queues import Queues, amounts_of
-from weft.scheduler.running import Occupancy, Running, level_of
+from weft.scheduler.running import Occupancy, Running, level_of, width
 
 Heads = list[tuple[tuple[object, ...], Waiting, Group]]
 """A heap: the order of each, itself, and its group."""
@@ -87,8 +88,10 @@ class _Cycle:
         self._history = snapshot.history
         self._marks = (self._cluster.mark(), self._queues.mark())
         self._mix: Mix = self._pending.mix
+        self._settled = self._running.settled
         self._placements: list[Placement] = []
         self._repairs: list[Change] = []
+        self._given_up: list[str] = []
         self._growths: list[Change] = []
         self._preemptions: list[Preemption] = []
         self._holds: list[Preemption] = []
@@ -98,7 +101,7 @@ class _Cycle:
         """Jobs that are dealt with."""
         self._at: dict[Key, list[int]] = {}
         self._leaving: set[str] = set()
-        self._kept: list[tuple[Promise, Binding, object]] = []
+        self._kept: list[tuple[Promise, Binding, Request]] = []
         self._blocked: set[object] = set()
         """What does not fit any more in this cycle."""
         self._full: list[object] = []
@@ -118,18 +121,23 @@ class _Cycle:
             if bindings is not None:
                 self._repairs.append(Change(job.uid, bindings))
                 self._queues.plan(job.queue, job.owner, amounts_of(task.request for task in tasks))
+            elif self._now - job.broken > self._policy.mend and not job.leaving:
+                self._given_up.append(job.uid)
 
     def keep_holds(self) -> None:
         """Room that others gave up for a job goes to that job: it starts once all of it is free."""
         for held in self._snapshot.holds.values():
             job = self._pending.get(held.uid)
             if job is None:
+                self._keep_for_leaving(held)
                 continue
             mark = self._cluster.mark()
-            bindings = self._reserve_free(job, held.bindings)
-            whole = len(bindings) == len(held.bindings)
+            kept = self._keep(job, held.bindings)
+            whole = len(kept) == len(held.bindings) and all(
+                request == job.gang.task(binding.task).request for binding, request in kept
+            )
             if whole and self._queues.refusal(job.queue, job.owner, job.least) is None:
-                self.admit(job, tuple(bindings))
+                self.admit(job, tuple(binding for binding, _ in kept))
             elif any(self._still_leaving(held)):
                 self._holds.append(held)
                 self._planned.add(job.uid)
@@ -138,14 +146,19 @@ class _Cycle:
             else:  # everybody has left and it still does not fit: it waits as all others do
                 self._cluster.revert(mark)
 
-    def _reserve_free(self, job: Waiting, bindings: tuple[Binding, ...]) -> list[Binding]:
+    def _keep_for_leaving(self, held: Preemption) -> None:
+        """A job that is being moved has not arrived in the queue yet; its new place waits for it."""
+        if held.uid not in self._running or not self._running[held.uid].leaving:
+            return
+        self._holds.append(held)
+        self._keep(self._running[held.uid], held.bindings)
+        self._clean = False
+
+    def _keep(self, job: Waiting | Running, bindings: tuple[Binding, ...]) -> list[tuple[Binding, Request]]:
+        """What is free of a place to come, all of it or a part, is out of reach for the rest of the cycle."""
         requests = {task.name: task.request for task in job.gang.tasks}
-        reserved = []
-        for binding in bindings:
-            room = self._cluster.rooms.get(binding.node)
-            if room is not None and room.fits(requests[binding.task]):
-                reserved.append(self._cluster.reserve(binding.task, room.index, requests[binding.task]))
-        return reserved
+        held = [self._cluster.hold_free(binding, requests[binding.task]) for binding in bindings]
+        return [part for part in held if part is not None]
 
     def _still_leaving(self, held: Preemption) -> list[str]:
         going = [uid for uid in held.evicted if uid in self._running and self._running[uid].leaving]
@@ -162,9 +175,7 @@ class _Cycle:
                 continue  # gone, or the prediction was wrong: it is promised anew
             self._promises[made.uid] = made
         for made in self._promises.values():
-            job = self._pending[made.uid]
-            for binding in self._reserve_free(job, made.bindings):
-                self._kept.append((made, binding, job.gang.task(binding.task).request))
+            self._kept += [(made, *part) for part in self._keep(self._pending[made.uid], made.bindings)]
         self._clean = self._clean and not self._kept
 
     # ── heads, order, nominate, admit, requeue ──
@@ -191,11 +202,11 @@ class _Cycle:
     def _head(self, group: Group) -> Waiting | None:
         """The first of a group that is not dealt with: who waits too long, else by rank."""
         at = self._at.setdefault(group.key, [0, 0])  # where in the two orders: what is before is dealt with
-        while at[0] < len(group.by_since) and group.by_since[at[0]][-1] in self._planned:
+        while at[0] < len(group.by_origin) and group.by_origin[at[0]][-1] in self._planned:
             at[0] += 1
-        if at[0] == len(group.by_since):
+        if at[0] == len(group.by_origin):
             return None
-        oldest = self._pending[group.by_since[at[0]][-1]]
+        oldest = self._pending[group.by_origin[at[0]][-1]]
         if self._overdue(oldest):
             return oldest
         while group.by_rank[at[1]][-1] in self._planned:
@@ -203,18 +214,20 @@ class _Cycle:
         return self._pending[group.by_rank[at[1]][-1]]
 
     def _overdue(self, job: Waiting) -> bool:
-        return self._now - job.since > self._policy.bound
+        """Whether it has waited too long, and may therefore have room until its end."""
+        return job.late(self._now, self._policy) and self._running.settles(
+            job.gang, self._policy, self._settled
+        )
 
     def _order(self, job: Waiting) -> tuple[object, ...]:
         """The one order of waiting jobs. Total, and the same everywhere."""
-        overdue = self._overdue(job)
+        if self._overdue(job):
+            return (-job.priority, False, (), job.origin, job.since, job.uid)
         fair: tuple[object, ...] = ()
-        if self._policy.fair and not overdue:
-            fair = (
-                not self._queues.guaranteed(job.queue, job.least),
-                self._queues.turn(job.queue, self._now),
-            )
-        return (-job.priority, not overdue, fair, 0.0 if overdue else job.rank, job.since, job.uid)
+        if self._policy.fair:
+            owed = self._queues.guaranteed(job.queue, job.least)
+            fair = (not owed, self._queues.turn(job.queue, self._now))
+        return (-job.priority, True, fair, job.rank, job.since, job.uid)
 
     def nominate(self, job: Waiting) -> tuple[tuple[Binding, ...] | None, Wait]:
         """Where all of it goes, or what keeps it."""
@@ -268,7 +281,7 @@ class _Cycle:
             return None
         mark = self._cluster.mark()
         for _, binding, request in lent:
-            self._cluster.vacate(binding, request)  # type: ignore[arg-type]
+            self._cluster.vacate(binding, request)
         bindings = place(self._cluster, job.gang, job.gang.least, self._mix)
         if bindings is None:
             self._cluster.revert(mark)
@@ -276,16 +289,17 @@ class _Cycle:
         for kept in lent:  # what is left of it is kept again
             made, binding, request = kept
             self._kept.remove(kept)
-            room = self._cluster.rooms[binding.node]
-            if made.uid != job.uid and room.fits(request):  # type: ignore[arg-type]
-                again = self._cluster.reserve(binding.task, room.index, request)  # type: ignore[arg-type]
-                self._kept.append((made, again, request))
+            again = self._cluster.hold_free(binding, request) if made.uid != job.uid else None
+            if again is not None:
+                self._kept.append((made, *again))
         return bindings
 
     def admit(self, job: Waiting, bindings: tuple[Binding, ...]) -> None:
         self._placements.append(Placement(job.uid, bindings))
         self._planned.add(job.uid)
         self._promises.pop(job.uid, None)
+        if self._overdue(job):
+            self._settled += width(job.gang)
         if job.gang.elastic:
             requests = {task.name: task.request for task in job.gang.tasks}
             self._queues.plan(job.queue, job.owner, amounts_of(requests[b.task] for b in bindings))
@@ -313,7 +327,9 @@ class _Cycle:
         self._promises.pop(job.uid, None)
         self._leaving.update(preemption.evicted)
         self._leaving.update(shrink.uid for shrink in preemption.shrunk)
-        self._reserve_free(job, preemption.bindings)
+        self._keep(job, preemption.bindings)
+        for moved in preemption.moved:
+            self._keep(self._running[moved.uid], moved.bindings)
         self._queues.plan(job.queue, job.owner, job.least)
         self._clean = False
         return True
@@ -332,8 +348,7 @@ class _Cycle:
         if made is None:
             return
         self._promises[job.uid] = made
-        for binding in self._reserve_free(job, made.bindings):
-            self._kept.append((made, binding, job.gang.task(binding.task).request))
+        self._kept += [(made, *part) for part in self._keep(job, made.bindings)]
         self._clean = self._clean and not self._kept
 
     # ── last: what is idle ──
@@ -378,6 +393,7 @@ class _Cycle:
         return Plan(
             tuple(self._placements),
             tuple(self._repairs),
+            tuple(self._given_up),
             tuple(self._growths),
             tuple(self._preemptions),
             tuple(self._holds),

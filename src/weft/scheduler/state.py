@@ -42,8 +42,12 @@ class State:
         total = self.cluster.total.sum(axis=0)
         return (int(total[CPU]), int(total[MEMORY]), 1000 * int(total[self.cluster.gpu_columns].sum()))
 
+    def relevel(self, now: float) -> bool:
+        """Look again at who would have to give way to whom by now. True if that has changed."""
+        return self.running.relevel(now, self.policy, self.history)
+
     def snapshot(self, now: float) -> Snapshot:
-        self.running.relevel(now, self.policy, self.history)
+        self.relevel(now)
         return Snapshot(
             self.cluster,
             self.pending,
@@ -97,6 +101,8 @@ class State:
             {binding.task: binding for binding in bindings},
             attained=waiting.attained,
             checkpoint=checkpoint,
+            left_alone=now + self.policy.quantum,
+            settled=waiting.late(now, self.policy) and self.running.settles(waiting.gang, self.policy),
             resized=now,
         )
         self.restore(job, now)
@@ -108,7 +114,7 @@ class State:
             self.cluster.take(binding, job.requests[name])
         self.queues.take(job.queue, job.owner, job.held(), now)
         timed = self.policy.time_share and self.policy.order is not Order.FIFO
-        self.running.add(job, job.started + self.policy.quantum if timed else None)
+        self.running.add(job, max(job.left_alone, job.started + self.policy.quantum) if timed else None)
 
     def leave(self, uid: str, now: float) -> Running | None:
         """All tasks of the job are gone."""
@@ -132,6 +138,7 @@ class State:
         job.shrinking -= {*gone}
         if missing:
             job.missing = (*job.missing, *gone)
+            job.broken = now
             self.running.broken[uid] = None
         else:
             job.resized = now
@@ -161,6 +168,8 @@ class State:
         self.promises = {made.uid: made for made in plan.promises}
         self.holds = {held.uid: held for held in (*plan.holds, *plan.preemptions)}
         for preemption in plan.preemptions:
+            for moved in preemption.moved:
+                self.holds[moved.uid] = Preemption(moved.uid, (), (), moved.bindings)
             for uid in preemption.evicted:
                 self.running[uid].leaving = True
             for shrink in preemption.shrunk:

@@ -9,15 +9,20 @@ import getpass
 import ipaddress
 import logging
 import os
+import re
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from weft.backends.local.machine import Shape
 from weft.model.quantities import parse_cpu, parse_memory
+from weft.model.resource import LABEL_KEY_PATTERN
+from weft.scheduler.policy import NAMED
 from weft.server.home import Home, HomeError
 from weft.store.database import StoreError
 
@@ -40,8 +45,9 @@ def main() -> int:
             return 0
         home.hold()
         shape = _shape(arguments, home)
+        policy = _policy(arguments.policy, home)
         listener = _listen(arguments.host, arguments.port, home)
-        _run(home, shape, listener)
+        _run(_serve(home, shape, policy, listener))
     except (HomeError, StoreError) as problem:
         print(f"weft: {problem}", file=sys.stderr)
         return 1
@@ -50,23 +56,32 @@ def main() -> int:
 
 def _shape(arguments: argparse.Namespace, home: Home) -> Shape:
     """What was declared now, or else what was declared last: a server that was killed comes back as it was."""
-    given = {name: getattr(arguments, name) for name in ("nodes", "cpu", "memory", "gpus", "gpu_type")}
+    given = {part.name: getattr(arguments, part.name) for part in fields(Shape)}
     declared = {name: value for name, value in given.items() if value is not None}
     if declared:
-        home.remember_shape(declared)
-    return Shape(**(declared or home.last_shape()))
+        home.remember("shape", declared)
+    return Shape(**(declared or home.last("shape")))
 
 
-def _run(home: Home, shape: Shape, listener: socket.socket) -> None:
+def _policy(given: str | None, home: Home) -> str:
+    """As for the shape: the policy of the last server, where none is named."""
+    if given is not None:
+        home.remember("policy", {"name": given})
+        return given
+    last = home.last("policy").get("name", "default")
+    return last if last in NAMED else "default"
+
+
+def _run(serving: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop
-
-        uvloop.run(_serve(home, shape, listener))
     except ImportError:
-        asyncio.run(_serve(home, shape, listener))
+        asyncio.run(serving)
+    else:
+        uvloop.run(serving)
 
 
-async def _serve(home: Home, shape: Shape, listener: socket.socket) -> None:
+async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket) -> None:
     import uvicorn
 
     from weft.backends.local.backend import LocalBackend
@@ -75,20 +90,23 @@ async def _serve(home: Home, shape: Shape, listener: socket.socket) -> None:
     from weft.server.cluster import ClusterOperations, server_facts
     from weft.server.jobs import JobOperations
     from weft.server.packages import Packages
+    from weft.server.queues import QueueOperations
     from weft.server.secrets import Secrets
     from weft.store.store import Store
 
     secrets = Secrets(home.path / "secrets")
     store = Store(home.database)
     backend = LocalBackend(home.path, shape, secrets.value)
-    control = Control(store, backend)
+    control = Control(store, backend, policy=NAMED[policy])
     await control.start()
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    facts = server_facts(address, home.path, backend.name, time.time())
+    facts = server_facts(address, home.path, backend.name, policy, time.time())
     packages = Packages(home.path / "packages")
     cluster = ClusterOperations(control, packages, secrets, home.path, facts)
-    operations = [*JobOperations(control, packages, secrets, getpass.getuser()).table(), *cluster.table()]
+    owner = getpass.getuser()
+    jobs, queues = JobOperations(control, packages, secrets, owner), QueueOperations(control, owner)
+    operations = [*jobs.table(), *queues.table(), *cluster.table()]
     cluster.document = lambda: openapi.document(operations)
     config = uvicorn.Config(
         app.build(operations, home.token()),
@@ -167,6 +185,24 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--gpu-type", default=None)
     parser.add_argument(
+        "--gpu-memory", type=_quantity(parse_memory), default=None, help="memory of each virtual GPU"
+    )
+    parser.add_argument(
+        "--racks", type=_between(1, 10_000), default=None, help="spread the virtual nodes over so many"
+    )
+    parser.add_argument(
+        "--fabrics", type=_between(1, 10_000), default=None, help="the same for fast networks"
+    )
+    parser.add_argument(
+        "--devices", type=_devices, default=None, help="what else each node has: fpga=2,rdma=1"
+    )
+    parser.add_argument(
+        "--policy",
+        choices=list(NAMED),
+        default=None,
+        help="the order of waiting jobs (default: the last one)",
+    )
+    parser.add_argument(
         "--restore", type=Path, default=None, help="fill an empty home from a backup, and end"
     )
     return parser.parse_args()
@@ -195,6 +231,16 @@ def _quantity(parse: Callable[[str], int]) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text!r}: {problem}") from None
 
     return convert
+
+
+def _devices(text: str) -> dict[str, int]:
+    found = {}
+    for part in text.split(","):
+        name, _, count = part.partition("=")
+        if not re.match(LABEL_KEY_PATTERN, name) or not count.isdigit() or not 0 < int(count) <= 1024:
+            raise argparse.ArgumentTypeError(f"{part!r}: write NAME=COUNT, for example fpga=2,rdma=1")
+        found[name] = int(count)
+    return found
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft.control.control import NameTaken, NotFound
+from weft.control.queues import NoQueue
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
 from weft.server.operations import Operation
@@ -88,6 +89,9 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
         case NotFound():
             near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
             return ApiProblem(404, "No such job", f"{problem}{near}", next_step="weft ls")
+        case NoQueue():
+            near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
+            return ApiProblem(404, "No such queue", f"{problem}{near}", next_step="weft queues")
         case NameTaken():
             return ApiProblem(
                 409,
@@ -97,7 +101,8 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
             )
         case Refused():
             name = request.path_params.get("name", "JOB")
-            return ApiProblem(409, "Not now", str(problem), next_step=f"weft show {name}")
+            look = "weft queues" if request.url.path.startswith("/v1/queues/") else f"weft show {name}"
+            return ApiProblem(409, "Not now", str(problem), next_step=look)
         case StoreFull():
             return ApiProblem(
                 507, "Disk full", f"{problem}; nothing was changed", next_step="free some space and try again"

@@ -1,4 +1,4 @@
-"""The operations on everything that is not one job: the server itself, nodes, the queue, code, secrets."""
+"""The operations on everything that is not one job: the server itself, nodes, code, secrets."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from weft.jobtypes.catalogue import catalogue
 from weft.model.job import TrainingJob
 from weft.model.problems import Invalid, Problem
 from weft.model.quantities import plain_cpu
-from weft.model.resource import NAME_HELP, NAME_PATTERN
+from weft.model.queue import Queue
+from weft.model.resource import NAME_PATTERN
 from weft.server.backup import backup_stream
 from weft.server.jobs import ITEMS, read_body
 from weft.server.operations import Answer, Operation, Param, Query
 from weft.server.packages import Packages
+from weft.server.path import path_name
 from weft.server.problems import ApiProblem
 from weft.server.secrets import KEY_PATTERN, Secrets
 from weft.version import __version__
@@ -82,14 +84,20 @@ class ClusterOperations:
             Operation(
                 "GET", "/v1/nodes", "Nodes and what is free", self.nodes, {200: Answer("Nodes", ITEMS)}
             ),
-            Operation("GET", "/v1/queue", "What waits, in order", self.queue, {200: Answer("Jobs", ITEMS)}),
             Operation("GET", "/v1/top", "What running tasks use", self.top, {200: Answer("Tasks", ITEMS)}),
             Operation("GET", "/v1/jobtypes", "The job types", self.jobtypes, {200: Answer("Types", ITEMS)}),
             Operation(
                 "GET",
                 "/v1/schemas/TrainingJob",
                 "JSON Schema of the job file, for editors",
-                self.schema,
+                self.job_schema,
+                {200: Answer("JSON Schema", OBJECT)},
+            ),
+            Operation(
+                "GET",
+                "/v1/schemas/Queue",
+                "JSON Schema of a queue, for editors",
+                self.queue_schema,
                 {200: Answer("JSON Schema", OBJECT)},
             ),
             Operation(
@@ -156,7 +164,7 @@ class ClusterOperations:
 
     async def status(self, request: Request, query: Query) -> Response:
         control = self._control
-        notes = [*control.backend.notes()]
+        notes = [*control.backend.notes(), *control.queues.notes(control.books)]
         if control.store.full:
             notes.insert(0, "the disk is full: nothing new is accepted until there is room")
         return _json({**self._facts, "jobs": control.store.counts(KIND), "notes": notes})
@@ -176,45 +184,34 @@ class ClusterOperations:
                 {
                     "name": node.name,
                     "labels": dict(node.labels),
+                    "taints": node.taints,
+                    "rack": node.rack or None,
+                    "fabric": node.fabric or None,
                     "schedulable": node.schedulable,
                     "capacity": {
                         "cpu": plain_cpu(node.cpu),
                         "memory": node.memory,
                         "gpu": len(node.gpus),
                         "gpuType": ",".join(types) or None,
+                        "gpuMemory": min((gpu.memory for gpu in node.gpus), default=0) or None,
+                        "devices": dict(node.devices),
                     },
-                    "free": {"cpu": plain_cpu(room.cpu), "memory": room.memory, "gpu": len(room.gpus)},
+                    "free": {
+                        "cpu": plain_cpu(room.cpu),
+                        "memory": room.memory,
+                        "gpu": plain_cpu(1000 * len(room.gpus) + sum(room.split.values())),
+                        "devices": {name: room.device(name) for name, _ in node.devices},
+                    },
+                    "splitGpus": {str(index): plain_cpu(left) for index, left in room.split.items()},
                     "tasks": tasks.get(node.name, []),
                     "notes": node.notes,
                 }
             )
         return _json({"items": items})
 
-    async def queue(self, request: Request, query: Query) -> Response:
-        control = self._control
-        now = control.clock()
-        reasons: dict[Any, str] = {}
-        items = []
-        for position, waiting in enumerate(control.waiting(), 1):
-            signature = waiting.gang.signature
-            if signature not in reasons:
-                reasons[signature] = control.explain(control.jobs[waiting.uid]).reason
-            items.append(
-                {
-                    "position": position,
-                    "name": waiting.name,
-                    "uid": waiting.uid,
-                    "queue": waiting.queue,
-                    "priority": waiting.priority,
-                    "waited": now - waiting.since,
-                    "needs": control.needs(waiting),
-                    "reason": reasons[signature],
-                }
-            )
-        return _json({"items": items})
-
     async def top(self, request: Request, query: Query) -> Response:
         control = self._control
+        racks = {room.node.name: room.node.rack or None for room in control.books.cluster.rooms.values()}
         items = []
         for usage in control.usage():
             job = control.jobs[usage.uid]
@@ -231,6 +228,8 @@ class ClusterOperations:
                     "memory": usage.memory,
                     "memoryLimit": task.request.memory or None,
                     "gpus": binding.gpus if binding else (),
+                    "gpuShare": plain_cpu(task.request.gpu_share) or None,
+                    "rack": racks.get(binding.node) if binding else None,
                 }
             )
         return _json({"items": items})
@@ -242,8 +241,11 @@ class ClusterOperations:
         ]
         return _json({"items": items})
 
-    async def schema(self, request: Request, query: Query) -> Response:
+    async def job_schema(self, request: Request, query: Query) -> Response:
         return _json(TrainingJob.model_json_schema())
+
+    async def queue_schema(self, request: Request, query: Query) -> Response:
+        return _json(Queue.model_json_schema())
 
     # ── code ──
 
@@ -262,7 +264,7 @@ class ClusterOperations:
         )
 
     async def put_secret(self, request: Request, query: Query) -> Response:
-        name = _name(request)
+        name = path_name(request)
         document = await read_body(request, 1 << 20)
         problems = _secret_problems(document)
         if problems:
@@ -274,7 +276,7 @@ class ClusterOperations:
         return Response(status_code=204)
 
     async def delete_secret(self, request: Request, query: Query) -> Response:
-        name = _name(request)
+        name = path_name(request)
         if not self._secrets.remove(name):
             raise ApiProblem(404, "No such secret", f"there is no secret {name}", next_step="weft secrets ls")
         return Response(status_code=204)
@@ -297,14 +299,6 @@ def _digest(request: Request) -> str:
     return digest
 
 
-def _name(request: Request) -> str:
-    name: str = request.path_params["name"]
-    if not re.fullmatch(NAME_PATTERN.strip("^$"), name):
-        problem = Problem("path.name", f"not a name; use {NAME_HELP}", f'"{name[:80]}"')
-        raise ApiProblem(422, "Not valid", str(problem), problems=[problem])
-    return name
-
-
 def _secret_problems(document: Any) -> list[Problem]:
     """No value is ever repeated in an answer."""
     if not isinstance(document, dict) or not isinstance(document.get("data"), dict) or not document["data"]:
@@ -318,12 +312,13 @@ def _secret_problems(document: Any) -> list[Problem]:
     return problems
 
 
-def server_facts(address: str, home: Path, backend: str, started: float) -> dict[str, Any]:
+def server_facts(address: str, home: Path, backend: str, policy: str, started: float) -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "address": address,
         "version": __version__,
         "home": str(home),
         "backend": backend,
+        "policy": policy,
         "started": started,
     }

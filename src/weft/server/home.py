@@ -96,15 +96,16 @@ class Home:
         temporary.write_text(json.dumps(facts, indent=2) + "\n")
         temporary.replace(self.path / "server.json")
 
-    def remember_shape(self, declared: dict[str, Any]) -> None:
-        """Keep what was declared of the machine, for the next server that is told nothing."""
-        temporary = self.path / "shape.json.new"
+    def remember(self, what: str, declared: dict[str, Any]) -> None:
+        """Keep what was declared at a start (the `shape` of the machine, the `policy`), for the next server
+        that is told nothing."""
+        temporary = self.path / f"{what}.json.new"
         temporary.write_text(json.dumps(declared) + "\n")
-        temporary.replace(self.path / "shape.json")
+        temporary.replace(self.path / f"{what}.json")
 
-    def last_shape(self) -> dict[str, Any]:
+    def last(self, what: str) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads((self.path / "shape.json").read_text())
+            found: dict[str, Any] = json.loads((self.path / f"{what}.json").read_text())
         except (OSError, ValueError):
             return {}
         return found

@@ -6,7 +6,10 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from dataclasses import asdict
+from difflib import get_close_matches
 from functools import partial
+from math import ceil
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -15,6 +18,7 @@ from starlette.responses import Response
 
 from weft.control import live, results
 from weft.control.control import Control
+from weft.control.foresight import UNKNOWN
 from weft.control.live import KIND, LiveJob
 from weft.jobtypes.complete import read_job
 from weft.model.job import TrainingJob
@@ -223,7 +227,7 @@ class JobOperations:
         document = await _read_document(request)
         if query["dryRun"]:
             # A package may be missing: the client asks first whether uploading it is worth while.
-            job = read_job(document, _called(document), self._absent_secrets)
+            job = read_job(document, _called(document), self._absent_names)
             prepared = self._control.prepare(job, self._owner)
             return _json(to_json(prepared, by_alias=True, exclude_none=True))
         job = read_job(document, _called(document), self._absent)
@@ -237,12 +241,16 @@ class JobOperations:
         """What the job refers to and is not here."""
         package = job.spec.code.package if job.spec.code is not None else None
         if package is None or self._packages.has(package):
-            return self._absent_secrets(job)
+            return self._absent_names(job)
         missing = f"is not stored here; upload it first (weft run does; PUT /v1/packages/{package})"
-        return [Problem("spec.code.package", missing, f'"{package}"'), *self._absent_secrets(job)]
+        return [Problem("spec.code.package", missing, f'"{package}"'), *self._absent_names(job)]
 
-    def _absent_secrets(self, job: TrainingJob) -> list[Problem]:
+    def _absent_names(self, job: TrainingJob) -> list[Problem]:
         problems = []
+        if (queue := job.spec.queue) not in (queues := self._control.queues):
+            near = get_close_matches(queue, queues.declared, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the queues are {', '.join(queues)} (weft queues)"
+            problems.append(Problem("spec.queue", f"no such queue; {hint}", f'"{queue}"'))
         for index, wanted in enumerate(job.spec.secrets):
             name, key = wanted.name, wanted.key
             if self._secrets.value(name, key) is None:
@@ -413,7 +421,9 @@ class JobOperations:
 
     async def explain_job(self, request: Request, query: Query) -> Response:
         job = self._find(request)
-        status = job.status
+        waits = job.status.state is State.QUEUED
+        estimates = await self._control.estimates(job.uid) if waits else {}
+        status = job.status  # it may have started meanwhile
         found: dict[str, Any] = {"state": status.state, "reason": status.reason or _plain_reason(job)}
         if status.failure is not None:
             found["failure"] = {"code": status.failure.code, "message": status.failure.message}
@@ -424,10 +434,14 @@ class JobOperations:
             found |= {
                 "reason": explanation.reason,
                 "details": explanation.details,
+                "numbers": explanation.numbers,
                 "possible": explanation.ever,
+                "queue": job.spec.queue,
                 "position": position + 1,
                 "ahead": [w.name for w in waiting[:position]][:20],
                 "waited": self._control.clock() - (status.queued or 0),
+                "estimatedStart": asdict(estimates.get(job.uid, UNKNOWN)),
+                "promisedStart": explanation.promised,
             }
             if not explanation.ever:
                 found["next"] = f"weft cancel {job.name}, then ask for less{self._declare_more(job)}"
@@ -436,9 +450,9 @@ class JobOperations:
     def _declare_more(self, job: LiveJob) -> str:
         """The `weft up` that would make room for all of the gang, where declaring can."""
         nodes = [room.node for room in self._control.books.cluster.rooms.values()]
-        requests = [task.request for task in job.gang.tasks]
+        requests = [task.request for task in job.gang.least]
         flags = [f"--nodes {len(nodes)}"] if len(nodes) > 1 else []
-        cpu, memory, gpu = (sum(getattr(r, name) for r in requests) for name in ("cpu", "memory", "gpu"))
+        cpu, memory, gpu = (sum(getattr(r, name) for r in requests) for name in ("cpu", "memory", "gpus"))
         short = [
             cpu > sum(n.cpu for n in nodes),
             memory > sum(n.memory for n in nodes),
@@ -448,9 +462,7 @@ class JobOperations:
             return f", or let CPUs be shared: weft down; weft up {' '.join([*flags, f'--cpu {-(-cpu // 1000)}'])}"
         if short == [False, False, True]:
             kind = next((f" --gpu-type {r.gpu_type}" for r in requests if r.gpu_type), "")
-            return (
-                f", or declare virtual GPUs: weft down; weft up {' '.join([*flags, f'--gpus {gpu}'])}{kind}"
-            )
+            return f", or declare virtual GPUs: weft down; weft up {' '.join([*flags, f'--gpus {ceil(gpu)}'])}{kind}"
         return ""
 
     async def job_results(self, request: Request, query: Query) -> Response:
@@ -534,7 +546,8 @@ def _plain_reason(job: LiveJob) -> str:
     running = sum(task.state.alive for task in job.status.tasks)
     match job.status.state:
         case State.PROCESSING:
-            return f"{running} of {len(job.status.tasks)} tasks are running"
+            size = sum(task.binding is not None for task in job.status.tasks)
+            return f"{running} of {size} tasks are running"
         case State.COMPLETED:
             return "all went well"
         case state:

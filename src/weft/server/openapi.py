@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.model.job import TrainingJob
+from weft.model.queue import Queue
 from weft.server.operations import Operation
 from weft.server.problems import PROBLEM_SCHEMA
 from weft.version import __version__
@@ -25,9 +26,10 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
-    job_schema = TrainingJob.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas = job_schema.pop("$defs", {})
-    schemas["TrainingJob"] = job_schema
+    schemas: dict[str, Any] = {}
+    for model in (TrainingJob, Queue):
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
     schemas["Problem"] = PROBLEM_SCHEMA
     return {
         "openapi": "3.1.0",

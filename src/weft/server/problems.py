@@ -61,7 +61,7 @@ def invalid(error: Invalid) -> ApiProblem:
         "Not valid",
         f"{error.what} has {count} problem{'s' * (count != 1)}: {'; '.join(map(str, error.problems))}",
         problems=error.problems,
-        next_step="weft schema TrainingJob",
+        next_step=f"weft schema {error.kind}",
     )
 
 

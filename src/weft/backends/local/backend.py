@@ -367,7 +367,11 @@ class LocalBackend:
         new = [name for name in tasks if (job.uid, name, launches[name]) not in self._kills]
         if not new:
             return
-        if job.gang.elastic and (staying := commands.taking_part(job)) and not {t.name for t in staying} & {*new}:
+        if (
+            job.gang.elastic
+            and (staying := commands.taking_part(job))
+            and not {t.name for t in staying} & {*new}
+        ):
             self._tell_hosts(job)
         self._in_turns(self._terminate(job, new), len(new))
         left = set(new)

@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from weft.backends.local import cgroups
 from weft.model.node import Gpu, Node
@@ -23,6 +24,13 @@ class Shape:
     gpus: int | None = None
     """Virtual GPUs in all, in place of real ones."""
     gpu_type: str | None = None
+    gpu_memory: int = 0
+    """Bytes of each virtual GPU."""
+    racks: int | None = None
+    """The nodes are spread over so many, in order."""
+    fabrics: int | None = None
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """What else each node has a number of."""
 
 
 def discover(shape: Shape) -> tuple[Node, ...]:
@@ -35,7 +43,8 @@ def carve(shape: Shape, cpu_ids: list[int], memory: int, found: tuple[Gpu, ...])
     count = shape.nodes
     gpus = found
     if shape.gpus is not None:
-        gpus = tuple(Gpu(index, shape.gpu_type or "virtual", virtual=True) for index in range(shape.gpus))
+        kind = shape.gpu_type or "virtual"
+        gpus = tuple(Gpu(index, kind, virtual=True, memory=shape.gpu_memory) for index in range(shape.gpus))
     total_cpu = shape.cpu if shape.cpu is not None else len(cpu_ids) * 1000
     each_cpu = max(total_cpu // count // 1000 * 1000, 1000) if shape.cpu is None else total_cpu // count
     exclusive = each_cpu % 1000 == 0 and each_cpu * count <= len(cpu_ids) * 1000
@@ -53,9 +62,17 @@ def carve(shape: Shape, cpu_ids: list[int], memory: int, found: tuple[Gpu, ...])
             gpus=gpus[index * len(gpus) // count : (index + 1) * len(gpus) // count],
             labels=(("weft.dev/node", "local" if count == 1 else f"local-{index}"),),
             notes=notes,
+            rack=_zone("rack", index, count, shape.racks),
+            fabric=_zone("fabric", index, count, shape.fabrics),
+            devices=tuple(sorted(shape.devices.items())),
         )
         for index in range(count)
     )
+
+
+def _zone(kind: str, index: int, count: int, zones: int | None) -> str:
+    """Neighbours are in one rack: nodes 0 and 1 of four are in the first of two."""
+    return f"{kind}-{index * zones // count}" if zones else ""
 
 
 def total_memory() -> int:

@@ -12,6 +12,7 @@ from weft.client.api import Client
 from weft.client.errors import ApiError
 from weft.client.jobspec import BadOption
 
+QUEUE = "queue/"
 Jobs = Annotated[tuple[str, ...], Parameter(show=True)]
 
 
@@ -63,31 +64,38 @@ def cancel(*jobs: str) -> int:
 
 
 def delete(*jobs: str, yes: Annotated[bool, Parameter(name=["--yes", "-y"])] = False) -> int:
-    """Remove jobs with their logs, metrics and results. A running job is stopped first.
+    """Remove jobs with their logs, metrics and results, or queues. A running job is stopped first.
+
+    A queue that jobs wait or run in, or that has queues in it, is not removed.
 
     For example:
       weft delete mnist-3
       weft delete mnist-3 mnist-4 --yes
+      weft delete queue/research
 
     Parameters
     ----------
     jobs
-        Names of jobs.
+        Names of jobs; queue/NAME is a queue.
     yes
         Do not ask.
     """
-    if jobs and not yes and terminal.interactive():
-        what = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
+    losing = [name for name in jobs if not name.startswith(QUEUE)]
+    if losing and not yes and terminal.interactive():
+        what = losing[0] if len(losing) == 1 else f"{len(losing)} jobs"
         if terminal.ask(f"delete {what} with all logs, metrics and results? [y/N]") not in ("y", "yes"):
             terminal.note("nothing deleted")
-            terminal.next_step(f"weft show {jobs[0]}")
+            terminal.next_step(f"weft show {losing[0]}")
             return 1
     client = Client()
-    return _each(
-        jobs,
-        lambda job: f"{job} {'deleted' if client.delete(job) else 'is being stopped, then deleted'}",
-        None,
-    )
+    return _each(jobs, lambda name: _deleted(client, name), None)
+
+
+def _deleted(client: Client, name: str) -> str:
+    if name.startswith(QUEUE):
+        client.delete_queue(name.removeprefix(QUEUE))
+        return f"{name} deleted"
+    return f"{name} {'deleted' if client.delete(name) else 'is being stopped, then deleted'}"
 
 
 def _each(jobs: Sequence[str], act: Callable[[str], str], then: str | None) -> int:

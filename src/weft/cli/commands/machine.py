@@ -1,4 +1,4 @@
-"""`weft nodes`, `queue`, `top`, `jobtypes` and `schema`: what there is to run on, and how it is used."""
+"""`weft nodes`, `top`, `jobtypes` and `schema`: what there is to run on, and how it is used."""
 
 from __future__ import annotations
 
@@ -21,15 +21,7 @@ NODES = (
     Column("TASKS", right=True),
     Column("NOTES", flexible=True),
 )
-QUEUE = (
-    Column("#", right=True),
-    Column("JOB"),
-    Column("QUEUE"),
-    Column("PRIORITY", right=True),
-    Column("WAITED", right=True),
-    Column("NEEDS"),
-    Column("REASON", flexible=True),
-)
+WIDE = ("RACK", "FABRIC", "DEVICES FREE", "SPLIT GPUS", "LABELS", "RUNNING")
 TOP = (
     Column("JOB"),
     Column("TASK"),
@@ -49,14 +41,14 @@ def nodes(*, output: ListForm = None) -> int:
     Parameters
     ----------
     output
-        json, yaml or wide (with labels and tasks).
+        json, yaml or wide (with racks, fabrics, devices, split GPUs, labels and tasks).
     """
     items = Client().nodes()
     if output in ("json", "yaml"):
         print_whole({"items": items}, str(output))
         return 0
     wide = output == "wide"
-    columns = (*NODES[:-1], Column("LABELS"), Column("RUNNING"), NODES[-1]) if wide else NODES
+    columns = (*NODES[:-1], *map(Column, WIDE), NODES[-1]) if wide else NODES
     print_table(columns, [_node(item, wide) for item in items])
     terminal.next_step("weft top", "weft queue")
     return 0
@@ -72,49 +64,22 @@ def _node(item: dict[str, Any], wide: bool) -> list[str]:
         item["name"],
         f"{_cpus(free.get('cpu'))} of {_cpus(capacity.get('cpu'))}",
         f"{_memory(free.get('memory'))} of {_memory(capacity.get('memory'))}",
-        f"{free.get('gpu') or 0} of {capacity.get('gpu') or 0}",
+        f"{free.get('gpu') or 0:g} of {capacity.get('gpu') or 0}",
         capacity.get("gpuType") or "-",
         str(len(item.get("tasks") or ())),
     ]
     if wide:
+        devices, left = capacity.get("devices") or {}, free.get("devices") or {}
+        split = item.get("splitGpus") or {}
         row += [
+            item.get("rack") or "-",
+            item.get("fabric") or "-",
+            ", ".join(f"{left.get(name, 0)} of {count} {name}" for name, count in devices.items()) or "-",
+            ", ".join(f"{index}: {part:g} free" for index, part in split.items()) or "-",
             ",".join(f"{name}={value}" for name, value in (item.get("labels") or {}).items()),
             " ".join(f"{task['job']}/{task['task']}" for task in item.get("tasks") or ()),
         ]
     return [*row, "; ".join(map(str, notes))]
-
-
-def queue(*, output: ListForm = None) -> int:
-    """What waits, in the order in which it will start, and why it waits.
-
-    Parameters
-    ----------
-    output
-        json, yaml or wide.
-    """
-    items = Client().queue()
-    if output in ("json", "yaml"):
-        print_whole({"items": items}, str(output))
-        return 0
-    rows = [
-        [
-            str(item["position"]),
-            item["name"],
-            item.get("queue") or "",
-            str(item.get("priority", 0)),
-            moments.span(item.get("waited")),
-            _needs(item.get("needs")),
-            item.get("reason") or "",
-        ]
-        for item in items
-    ]
-    print_table(QUEUE, rows)
-    if items:
-        terminal.next_step(f"weft explain {items[0]['name']}")
-    else:
-        terminal.note("nothing waits")
-        terminal.next_step("weft ls", "weft top")
-    return 0
 
 
 def top(*, watch: bool = False, output: ListForm = None) -> int:
@@ -128,17 +93,19 @@ def top(*, watch: bool = False, output: ListForm = None) -> int:
     watch
         Show it again every second, until Ctrl-C.
     output
-        json, yaml or wide.
+        json, yaml or wide (with the rack).
     """
     client = Client()
     if output in ("json", "yaml"):
         print_whole({"items": client.top()}, str(output))
         return 0
+    wide = output == "wide"
+    columns = (*TOP, Column("RACK")) if wide else TOP
     while True:
         items = client.top()
         text = render(
-            TOP,
-            [_usage(item) for item in items],
+            columns,
+            [[*_usage(item), *([item.get("rack") or "-"] if wide else [])] for item in items],
             width=terminal.width(),
             colour=terminal.colours(sys.stdout),
         )
@@ -166,7 +133,7 @@ def _usage(item: dict[str, Any]) -> list[str]:
         _cpus(item.get("cpuLimit")),
         moments.size(item.get("memory")),
         _memory(item.get("memoryLimit")),
-        _few(item.get("gpus")),
+        _few(item.get("gpus")) + (f" ({share:g})" if (share := item.get("gpuShare")) else ""),
     ]
 
 
@@ -193,11 +160,12 @@ def schema(kind: str = "TrainingJob", /, *, output: ListForm = None) -> int:
 
     For example:
       weft schema > weft.schema.json
+      weft schema Queue
 
     Parameters
     ----------
     kind
-        TrainingJob.
+        TrainingJob (default) or Queue.
     output
         json (default) or yaml.
     """
@@ -214,10 +182,12 @@ def schema(kind: str = "TrainingJob", /, *, output: ListForm = None) -> int:
 def _own_schema(kind: str) -> dict[str, Any]:
     """No server runs: the models of this installation say the same."""
     from weft.model.job import TrainingJob
+    from weft.model.queue import Queue
 
-    if kind != "TrainingJob":
-        raise WeftError(f"no kind {kind}", "there is only TrainingJob", "weft schema TrainingJob")
-    return TrainingJob.model_json_schema(by_alias=True)
+    models = {"TrainingJob": TrainingJob, "Queue": Queue}
+    if kind not in models:
+        raise WeftError(f"no kind {kind}", f"the kinds are {', '.join(models)}", "weft schema TrainingJob")
+    return models[kind].model_json_schema(by_alias=True)
 
 
 def _cpus(value: object) -> str:
@@ -226,12 +196,6 @@ def _cpus(value: object) -> str:
 
 def _memory(value: object) -> str:
     return moments.size(value) if isinstance(value, (int, float)) and value else str(value) if value else "-"
-
-
-def _needs(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{amount} {name}" for name, amount in value.items() if amount)
-    return "" if value is None else str(value)
 
 
 def _few(value: object) -> str:

@@ -20,14 +20,29 @@ from weft.client.start import ensure_server
 
 
 def _whole(_type: Any, tokens: Sequence[Any]) -> int:
-    """cyclopts rounds 1.5 to 2; a person who asks for one and a half GPUs should hear of it."""
+    """cyclopts rounds 1.5 to 2; a person who asks for one and a half tasks should hear of it."""
     text = tokens[0].value
     if not text.lstrip("-").isdigit():
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
 
 
+def _gpus(_type: Any, tokens: Sequence[Any]) -> float:
+    """Whole ones, or a part of one; whole numbers stay whole in the job file."""
+    text = tokens[0].value
+    if text.isdigit():
+        return int(text)
+    try:
+        part = float(text)
+    except ValueError:
+        part = -1.0
+    if not 0 < part < 1:
+        raise ValueError(f"{text!r} is neither a whole number nor a part of one GPU such as 0.5")
+    return part
+
+
 Whole = Annotated[int, Parameter(converter=_whole)]
+Gpus = Annotated[float, Parameter(converter=_gpus)]
 SERVER_SET = ("uid", "owner", "created")
 
 
@@ -36,9 +51,11 @@ def run(
     /,
     *,
     replicas: Whole | None = None,
+    min_replicas: Whole | None = None,
+    max_replicas: Whole | None = None,
     cpu: str | None = None,
     memory: str | None = None,
-    gpu: Whole | None = None,
+    gpu: Gpus | None = None,
     gpu_type: str | None = None,
     size: str | None = None,
     name: str | None = None,
@@ -51,6 +68,7 @@ def run(
     isolation: str | None = None,
     spread: bool = False,
     one_node: bool = False,
+    same_rack: bool = False,
     deadline: str | None = None,
     restart: str | None = None,
     max_restarts: int | None = None,
@@ -79,12 +97,16 @@ def run(
         A script (its folder is sent along) or a job file; the arguments, or a whole command, follow --.
     replicas
         How many tasks run it; they start together or not at all.
+    min_replicas
+        Start, and go on, with so few where there is no room for more.
+    max_replicas
+        Grow to so many while nobody else wants the room.
     cpu
         CPUs of each task: 2, 0.5 or 500m.
     memory
         Memory limit of each task: 512Mi, 1Gi.
     gpu
-        GPUs of each task.
+        GPUs of each task, or a part of one that others may use too: 2, 0.5.
     gpu_type
         Only GPUs of this type.
     size
@@ -109,6 +131,8 @@ def run(
         Place the tasks on as many nodes as possible.
     one_node
         Place all tasks on the same node.
+    same_rack
+        Place all tasks on nodes of one rack.
     deadline
         The job fails when it runs for longer: 30m, 2h.
     restart
@@ -130,6 +154,8 @@ def run(
         name=name,
         type=type,
         replicas=replicas,
+        min_replicas=min_replicas,
+        max_replicas=max_replicas,
         cpu=cpu,
         memory=memory,
         gpu=gpu,
@@ -143,6 +169,7 @@ def run(
         isolation=isolation,
         spread=spread,
         one_node=one_node,
+        same_rack=same_rack,
         deadline=deadline,
         restart=restart,
         max_restarts=max_restarts,

@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from weft.cli import moments, terminal
 from weft.cli.meter import meter
@@ -24,6 +24,9 @@ from weft.client.start import (
     stop_server,
 )
 
+PolicyName = Literal["default", "fifo", "fifo-backfill", "shortest", "least-attained", "fair"]
+"""As in `weft.scheduler.policy`, which the command line does not import."""
+
 
 def up(
     *,
@@ -32,6 +35,11 @@ def up(
     memory: str | None = None,
     gpus: int | None = None,
     gpu_type: str | None = None,
+    gpu_memory: str | None = None,
+    racks: int | None = None,
+    fabrics: int | None = None,
+    devices: list[str] | None = None,
+    policy: PolicyName | None = None,
     host: str | None = None,
     port: int | None = None,
     foreground: bool = False,
@@ -41,6 +49,8 @@ def up(
     For example:
       weft up
       weft up --nodes 4 --cpu 8 --memory 32Gi
+      weft up --nodes 8 --gpus 64 --gpu-type v100 --gpu-memory 16Gi --racks 2
+      weft up --policy fair
       weft up --foreground
 
     Parameters
@@ -55,6 +65,17 @@ def up(
         GPUs of all nodes together.
     gpu_type
         What to call them.
+    gpu_memory
+        Memory of each of these GPUs: 16Gi.
+    racks
+        Spread the nodes over so many racks, for jobs that want to be in one.
+    fabrics
+        Spread the nodes over so many fast networks.
+    devices
+        What else each node has a number of: fpga=2. Repeatable.
+    policy
+        The order of waiting jobs: default, fifo, fifo-backfill, shortest, least-attained or fair. Kept for
+        later starts.
     host
         The address to listen on (default 127.0.0.1).
     port
@@ -68,6 +89,11 @@ def up(
         "--memory": memory,
         "--gpus": gpus,
         "--gpu-type": gpu_type,
+        "--gpu-memory": gpu_memory,
+        "--racks": racks,
+        "--fabrics": fabrics,
+        "--devices": ",".join(devices) if devices else None,
+        "--policy": policy,
         "--host": host,
         "--port": port,
     }
@@ -169,6 +195,7 @@ def status(*, output: PageForm = None) -> int:
         ("pid", document.get("pid")),
         ("home", document.get("home")),
         ("backend", document.get("backend")),
+        ("policy", document.get("policy")),
         ("up for", moments.age(_seconds(document.get("started")))),
         ("jobs", ", ".join(f"{count} {state}" for state, count in jobs.items() if count) or "none"),
     ):

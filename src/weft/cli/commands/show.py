@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -82,6 +83,8 @@ def heading(document: Json, colour: bool) -> str:
         ("state", f"{painted}{f': {reason}' if reason else ''}"),
         ("type", spec.get("type")),
         ("command", command if len(command) <= 300 else command[:299] + "…"),
+        ("size", sizes(spec.get("roles") or {}, status.get("tasks") or ())),
+        ("gave way", _times(status.get("preemptions") or 0)),
         ("asks for", "\n".join(f"{'':11}{role}" for role in asked(spec.get("roles") or {})).strip()),
         ("code", _code(spec.get("code") or {})),
         ("queue", f"{spec.get('queue', 'default')}, priority {spec.get('priority', 0)}"),
@@ -102,13 +105,48 @@ def asked(roles: Json) -> list[str]:
         parts = [
             f"{wanted.get('cpu', 1)} cpu",
             f"{wanted['memory']} memory" if wanted.get("memory") else "",
-            " ".join(filter(None, (str(wanted["gpu"]), wanted.get("gpuType"), "gpu")))
-            if wanted.get("gpu")
-            else "",
+            _gpus(wanted),
+            *(f"{count} {device}" for device, count in (wanted.get("devices") or {}).items()),
         ]
         size = f" (size {wanted['size']})" if wanted.get("size") else ""
-        lines.append(f"{role.get('replicas', 1)} × {name}: {', '.join(filter(None, parts))}{size}")
+        span = f" ({_span(role)})" if _elastic(role) else ""
+        lines.append(f"{role.get('replicas', 1)} × {name}{span}: {', '.join(filter(None, parts))}{size}")
     return lines
+
+
+def _gpus(wanted: Json) -> str:
+    if not wanted.get("gpu"):
+        return ""
+    memory = f"with {wanted['gpuMemory']}" if wanted.get("gpuMemory") else ""
+    generation = f"of generation {wanted['gpuGeneration']} or later" if wanted.get("gpuGeneration") else ""
+    return " ".join(filter(None, (str(wanted["gpu"]), wanted.get("gpuType"), "gpu", memory, generation)))
+
+
+def sizes(roles: Json, tasks: Sequence[Json]) -> str:
+    """How large elastic roles are now: `worker 3 of 2–8`. Nothing while none has a place."""
+    here = Counter(task["name"].rpartition("-")[0] for task in tasks if task.get("binding"))
+    return ", ".join(
+        f"{name} {here[name]} of {_span(role)}" for name, role in roles.items() if here and _elastic(role)
+    )
+
+
+def _bounds(role: Json) -> tuple[int, int]:
+    count = role.get("replicas") or 1
+    least = role.get("minReplicas")
+    return count if least is None else least, role.get("maxReplicas") or count
+
+
+def _elastic(role: Json) -> bool:
+    least, most = _bounds(role)
+    return least < most
+
+
+def _span(role: Json) -> str:
+    return "{}–{}".format(*_bounds(role))
+
+
+def _times(count: int) -> str:
+    return "" if not count else "once" if count == 1 else f"{count} times"
 
 
 def _code(code: Json) -> str:
@@ -273,9 +311,26 @@ def explanation(found: Json) -> str:
     lines += [
         f"  - {detail if isinstance(detail, str) else _name(detail)}" for detail in found.get("details") or ()
     ]
-    if isinstance(start := found.get("estimatedStart"), (int, float)):
-        lines.append(f"may start in about {moments.span(start - time.time())} ({moments.clock(start)})")
+    if found.get("possible", True):
+        lines += _start(found, time.time())
     return "\n".join(lines)
+
+
+def _start(found: Json, now: float) -> Iterator[str]:
+    """When it should start: as likely as can be said, the range, and what is promised."""
+    estimate = found.get("estimatedStart") or {}
+    likely, earliest, latest = (estimate.get(name) for name in ("likely", "earliest", "latest"))
+    if likely is not None:
+        about, first = moments.about(likely - now), moments.about((earliest or likely) - now)
+        last = moments.about(latest - now) if latest is not None else "longer than can be foreseen"
+        between = f" (between {first} and {last})" if {first, last} != {about} else ""
+        yield f"should start in about {about}{between}"
+    elif earliest is not None:
+        yield f"should start in {moments.about(earliest - now)} at the earliest"
+    elif estimate:
+        yield "when it will start cannot be foreseen"
+    if (promised := found.get("promisedStart")) is not None:
+        yield f"promised to start by {moments.clock(promised)}; nothing behind it may delay that"
 
 
 def _name(thing: Any) -> str:

@@ -37,19 +37,21 @@ def submit(*files: str) -> int:
 
 
 def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> int:
-    """Make sure that the jobs of files and folders exist.
+    """Make sure that the jobs and queues of files and folders exist.
 
-    All files are checked before any job is submitted. A job that exists with the same spec stays as it is;
-    one with another spec is an error, because a job that has begun cannot become a different one.
+    Queues come first, parents before the queues in them; one that exists is changed. Then all jobs are
+    checked before any is submitted. A job that exists with the same spec stays as it is; one with another
+    spec is an error, because a job that has begun cannot become a different one.
 
     For example:
       weft apply -f job.yaml
+      weft apply -f queues.yaml
       weft apply -f jobs/ -f more.json
 
     Parameters
     ----------
     file
-        A job file, a folder (searched for *.yaml, *.yml and *.json) or -. Repeatable.
+        A file of jobs and queues, a folder (searched for *.yaml, *.yml and *.json) or -. Repeatable.
     """
     documents = _load(file)
     for document in documents:
@@ -57,6 +59,45 @@ def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> in
             cause = "metadata.name is missing: apply needs it to know the job again"
             raise BadDocument(document.source, cause, "give it a name, or: weft submit")
     client = connected()
+    queues = [document for document in documents if document.value.get("kind") == "Queue"]
+    if queues:
+        _apply_queues(client, queues)
+        documents = [document for document in documents if document not in queues]
+    if documents:
+        _apply_jobs(client, documents)
+    terminal.next_step(*(["weft ls"] if documents else []), *(["weft queues"] if queues else []))
+    return 0
+
+
+def _apply_queues(client: Client, documents: list[Document]) -> None:
+    before = {item["metadata"]["name"]: item["spec"] for item in client.queues()}
+    for document in _parents_first(documents):
+        kept = client.put_queue(document)
+        name = kept["metadata"]["name"]
+        done = "unchanged" if before.get(name) == kept["spec"] else "changed" if name in before else "created"
+        print(f"queue/{name} {done}")
+        for note in kept["status"].get("notes") or ():
+            terminal.note(f"note: {note}", "yellow")
+
+
+def _parents_first(documents: list[Document]) -> list[Document]:
+    """A queue must exist before those in it. A ring of them is left for the server to refuse."""
+    named = {document.name: document for document in documents}
+    ordered: list[Document] = []
+    for document in documents:
+        way = [document]
+        while (above := named.get(_parent(way[-1]))) is not None and above not in way:
+            way.append(above)
+        ordered += [one for one in reversed(way) if one not in ordered]
+    return ordered
+
+
+def _parent(document: Document) -> str | None:
+    spec = document.value.get("spec")
+    return spec.get("parent") if isinstance(spec, dict) else None
+
+
+def _apply_jobs(client: Client, documents: list[Document]) -> None:
     checked = _check_all(client, documents)
     existing = [_existing(client, document.name or "") for document in documents]
     conflicts = [
@@ -73,8 +114,6 @@ def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> in
     for document, old in zip(documents, existing, strict=True):
         name = _submitted(client, document) if old is None else document.name
         print(f"{name} {'created' if old is None else 'unchanged'}")
-    terminal.next_step("weft ls")
-    return 0
 
 
 def _load(files: tuple[str, ...] | list[str]) -> list[Document]:

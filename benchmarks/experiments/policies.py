@@ -1,0 +1,152 @@
+"""(e) Completion times and the waits of large jobs: FIFO, shortest first, least attained service, fair share, Weft.
+
+    .venv/bin/python benchmarks/experiments/policies.py [--trace philly.csv] [--jobs N] [--loads 1.0] [--policies default]
+
+Expected: orders that let short jobs pass have far shorter mean completion times than FIFO (Tiresias: up to 5.5 times
+shorter than YARN's capacity scheduler); the one that is told how long every job runs is the one to come close to.
+Weft's default needs no such knowledge, and its large jobs (8 GPUs and more) wait no longer than under FIFO.
+
+Load is set by the number of nodes. Every pair of a policy and a load is written down as it ends and kept until it is
+run again, so that one of them can be repeated alone. Virtual clusters are queues under `fair` only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lab
+
+from weft.sim import draw
+from weft.sim.clusterfile import equal_nodes
+from weft.sim.compare import simulate
+from weft.sim.generate import PHILLY
+from weft.sim.metrics import measure
+from weft.sim.workload import Arrival, load_on, nodes_for
+
+POLICIES = ("fifo", "fair", "least-attained", "shortest+oracle", "default")
+LOADS = (0.8, 1.0, 1.5)
+JOBS = 10_000
+
+
+def once(arrivals: Sequence[Arrival], load: float, policy: str) -> dict[str, Any]:
+    nodes = nodes_for(arrivals, load)
+    outcome = simulate(policy, equal_nodes(nodes), arrivals)
+    found = measure(outcome)
+    return {
+        "load": load,
+        "policy": policy,
+        "jobs": found.jobs,
+        "nodes": nodes,
+        "actualLoad": round(load_on(arrivals, nodes * 8), 3),
+        "unfinished": found.unfinished,
+        "completionMean": round(found.completion.mean, 1),
+        "completionP50": round(found.completion.p50, 1),
+        "completionP99": round(found.completion.p99, 1),
+        "wideFirstWaitMean": round(found.wide.first.mean, 1),
+        "wideFirstWaitP99": round(found.wide.first.p99, 1),
+        "wideTotalWaitMean": round(found.wide.total.mean, 1),
+        "wideTotalWaitP99": round(found.wide.total.p99, 1),
+        "queuedLong": round(found.queued_long, 5),
+        "allocated": round(found.allocated, 4),
+        "useful": round(found.useful, 4),
+        "stranded": round(found.stranded, 4),
+        "preemptions": round(found.preemptions, 4),
+        "fairnessP99": round(found.fairness.p99, 2),
+        "decisionP50Ms": round(found.decision.p50 * 1000, 3),
+        "decisionP99Ms": round(found.decision.p99 * 1000, 3),
+        "wallSeconds": round(outcome.wall, 1),
+    }
+
+
+def known(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_bytes())["runs"] if path.exists() else []
+
+
+def ordered(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def place(run: dict[str, Any]) -> tuple[float, int]:
+        return (run["load"], POLICIES.index(run["policy"]) if run["policy"] in POLICIES else len(POLICIES))
+
+    return sorted(runs, key=place)
+
+
+def result(runs: Sequence[dict[str, Any]], source: str) -> lab.Result:
+    span = lab.span
+    rows = [
+        (
+            f"{run['load']:g}", run["policy"], span(run["completionMean"]), span(run["completionP50"]), span(run["completionP99"]),
+            span(run["wideFirstWaitP99"]), span(run["wideTotalWaitP99"]), f"{run['queuedLong']:.1%}", f"{run['useful']:.0%}",
+            f"{run['preemptions']:.2f}",
+        )
+        for run in runs
+    ]  # fmt: skip
+    by = {(run["load"], run["policy"]): run for run in runs}
+    told = []
+    for load in sorted({run["load"] for run in runs}):
+        fifo, ours, oracle = (by.get((load, name)) for name in ("fifo", "default", "shortest+oracle"))
+        if fifo and ours:
+            text = f"load {load:g}: mean completion {fifo['completionMean'] / ours['completionMean']:.1f} times shorter than FIFO's"
+            if oracle:
+                text += f" ({ours['completionMean'] / oracle['completionMean']:.2f} of the oracle's)"
+            wait = f"{span(ours['wideFirstWaitP99'])} against {span(fifo['wideFirstWaitP99'])}"
+            in_all = f"{span(ours['wideTotalWaitP99'])} against {span(fifo['wideTotalWaitP99'])}"
+            told.append(f"{text}, p99 wait of large jobs {wait} (in all {in_all})")
+    titles = (
+        "load", "policy", "completion, mean", "p50", "p99", "8+ GPUs: first wait, p99", "total wait, p99", "queued > 15 min",
+        "useful GPU time", "preemptions a job",
+    )  # fmt: skip
+    series = (tuple(runs[0]), [tuple(run.values()) for run in runs])
+    expected = lab.docstring_part(__doc__, "Expected")
+    return lab.Result(
+        "policies", source, expected, "; ".join(told) + ".", titles, rows, {"runs": list(runs)}, series
+    )
+
+
+def picture(path: Path, runs: Sequence[dict[str, Any]]) -> None:
+    loads = sorted({run["load"] for run in runs})
+    names = [name for name in POLICIES if any(run["policy"] == name for run in runs)]
+    by = {(run["load"], run["policy"]): run for run in runs}
+    panels = (
+        ("completionMean", "Mean completion"),
+        ("completionP99", "Completion, p99"),
+        ("wideFirstWaitP99", "8+ GPUs: first wait, p99"),
+        ("wideTotalWaitP99", "8+ GPUs: total wait, p99"),
+    )
+    with draw.picture(path, len(panels), height=3.2, width=11.0) as drawn:
+        for axes, (field, title) in zip(drawn, panels, strict=True):
+            series = {
+                name: [by.get((load, name), {}).get(field, 0.0) / 3600 for load in loads] for name in names
+            }
+            draw.bars(axes, [f"{load:g}" for load in loads], series)
+            axes.set(title=title, xlabel="load", ylabel="hours" if field == panels[0][0] else "")
+        draw.legend(drawn[0])
+
+
+def main() -> None:
+    parser = lab.options(__doc__ or "", JOBS, trace=True)
+    parser.add_argument("--loads", default=",".join(map(str, LOADS)), help="with commas between")
+    parser.add_argument("--policies", default=",".join(POLICIES), help="with commas between")
+    chosen = parser.parse_args()
+    arrivals = lab.workload(chosen, PHILLY)
+    where = lab.folder(chosen)
+    path = where / f"policies.{lab.source(chosen)}.json"
+    runs = {(run["load"], run["policy"]): run for run in known(path) if run["jobs"] == len(arrivals)}
+    pairs = [(float(load), name) for load in chosen.loads.split(",") for name in chosen.policies.split(",")]
+    for load, name in pairs:
+        run = once(arrivals, load, name)
+        runs[load, name] = run
+        print(
+            f"load {load:g}  {name:16} mean {lab.span(run['completionMean'])}  p99 {lab.span(run['completionP99'])}  ({run['wallSeconds']:.0f} s)",
+            flush=True,
+        )
+        kept = ordered([*runs.values()])  # written after each, so that an interrupted evening is not lost
+        where.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"runs": kept}, indent=1) + "\n")
+    print()
+    lab.publish(result(kept, lab.source(chosen)), where, lambda out: picture(out, kept))
+
+
+if __name__ == "__main__":
+    main()

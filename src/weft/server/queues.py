@@ -1,0 +1,127 @@
+"""The operations on queues: what waits, and the queues that an operator declared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft.control.control import Control
+from weft.control.foresight import UNKNOWN
+from weft.control.queues import KIND
+from weft.model.problems import Invalid, Problem, parse
+from weft.model.queue import Queue
+from weft.model.resource import NAME_PATTERN
+from weft.server.jobs import ITEMS, read_body
+from weft.server.operations import Answer, Operation, Query
+from weft.server.path import path_name
+
+QUEUE = {"$ref": "#/components/schemas/Queue"}
+
+
+class QueueOperations:
+    def __init__(self, control: Control, owner: str):
+        self._control = control
+        self._owner = owner
+
+    def table(self) -> list[Operation]:
+        name = {"name": NAME_PATTERN}
+        return [
+            Operation(
+                "GET",
+                "/v1/queue",
+                "What waits, in the order in which it should start",
+                self.queue,
+                {200: Answer("Jobs", ITEMS)},
+            ),
+            Operation(
+                "GET",
+                "/v1/queues",
+                "The queues, each after its parent, and what they use",
+                self.list_queues,
+                {200: Answer("Queues", ITEMS)},
+            ),
+            Operation(
+                "PUT",
+                "/v1/queues/{name}",
+                "Declare a queue or change it",
+                self.put_queue,
+                {200: Answer("Changed", QUEUE), 201: Answer("Declared", QUEUE)},
+                body=QUEUE,
+                problems=(413, 507),
+                path_patterns=name,
+            ),
+            Operation(
+                "DELETE",
+                "/v1/queues/{name}",
+                "Delete a queue that nothing uses",
+                self.delete_queue,
+                {204: Answer("Gone")},
+                problems=(404, 409, 507),
+                path_patterns=name,
+            ),
+        ]
+
+    async def queue(self, request: Request, query: Query) -> Response:
+        control = self._control
+        estimates = await control.estimates()
+        now = control.clock()
+        items = []
+        for position, waiting in enumerate(control.waiting(), 1):
+            promise = control.books.promises.get(waiting.uid)
+            items.append(
+                {
+                    "position": position,
+                    "name": waiting.name,
+                    "uid": waiting.uid,
+                    "queue": waiting.queue,
+                    "owner": waiting.owner,
+                    "priority": waiting.priority,
+                    "waited": now - waiting.since,
+                    "needs": control.needs(waiting),
+                    "reason": control.why_waiting(control.jobs[waiting.uid]),
+                    "estimatedStart": asdict(estimates.get(waiting.uid, UNKNOWN)),
+                    "promisedStart": promise.start if promise is not None else None,
+                }
+            )
+        return _json({"items": items})
+
+    async def list_queues(self, request: Request, query: Query) -> Response:
+        control = self._control
+        asking, now = control.asking(), control.clock()
+        return _json(
+            {"items": [control.queues.document(n, control.books, asking[n], now) for n in control.queues]}
+        )
+
+    async def put_queue(self, request: Request, query: Query) -> Response:
+        name = path_name(request)
+        queue = _read(name, await read_body(request, 1 << 20))
+        control = self._control
+        new = await control.queues.put(name, queue.spec, queue.metadata, self._owner)
+        found = control.queues.document(name, control.books, control.asking()[name], control.clock())
+        return _json(found, 201 if new else 200)
+
+    async def delete_queue(self, request: Request, query: Query) -> Response:
+        control = self._control
+        await control.queues.remove(path_name(request), control.asking, self._owner)
+        return Response(status_code=204)
+
+
+def _read(name: str, document: Any) -> Queue:
+    """The queue that a document describes; it may leave out its name, which the address says."""
+    if isinstance(document, dict):
+        document.pop("status", None)
+    queue = parse(Queue, document, f"queue {name}", KIND)
+    if queue.metadata.name not in (None, name):
+        said = f'"{queue.metadata.name}"'
+        raise Invalid(
+            f"queue {name}", [Problem("metadata.name", f"must be {name}, as in the address", said)], KIND
+        )
+    return queue
+
+
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(to_json(body), status, media_type="application/json")
