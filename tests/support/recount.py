@@ -101,7 +101,7 @@ def check_bands(running: Occupancy, cluster: Cluster) -> None:
             used.setdefault(band, np.zeros_like(cluster.free))[node] += cluster.amounts(binding, request)
             total = sums.setdefault(band, [0, 0, 0])
             total[0] += request.cpu
-            total[1] += request.gpu
+            total[1] += request.gpu or bool(request.gpu_share)
             total[2] += 1
             on_node[node].add((job.uid, name))
     assert {band: array.tolist() for band, array in running.bands.items()} == {

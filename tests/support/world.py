@@ -112,7 +112,7 @@ class World:
         self.promised += [made for made in plan.promises if made.made == self.now]
         for placement in plan.placements:
             self.first_start.setdefault(placement.uid, self.now)
-            saved = self.now if self.facts[placement.uid].saves else None
+            saved = inf if self.facts[placement.uid].saves else None
             self.state.start(placement.uid, placement.bindings, self.now, saved)
         for change in (*plan.repairs, *plan.growths):
             self.state.join(change.uid, change.bindings, self.now)

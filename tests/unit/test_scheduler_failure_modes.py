@@ -39,7 +39,6 @@ def stream(count: int, every: float, gang: Gang, lasts: float) -> list[Any]:
     return [(i * every, f"small-{i:04d}", gang, {"lasts": lasts, "name": "small"}) for i in range(count)]
 
 
-@pytest.mark.xfail(reason="open: a node that is free in part is not kept for whoever was promised all of it")
 def test_1_a_big_gang_starts_in_spite_of_a_stream_of_small_jobs_that_always_fit() -> None:
     """It is promised a start after its patience, and small jobs that would still run then do not pass it."""
     history = known(("small", 1, 600.0), ("big", 16, 600.0))
@@ -53,9 +52,6 @@ def test_1_a_big_gang_starts_in_spite_of_a_stream_of_small_jobs_that_always_fit(
     assert world.first_start["big"] - came <= CALM.patience + 600.0 * CALM.margin
 
 
-@pytest.mark.xfail(
-    reason="open: what was placed in the same cycle is thought never to end, so nothing is promised"
-)
 def test_1_small_jobs_that_end_in_time_go_around_the_big_one() -> None:
     history = known(("long", 8, 10_000.0), ("quick", 1, 60.0), ("big", 16, 600.0))
     world = World(gpu_nodes(2), policy=replace(CALM, preempt=False), history=history)
@@ -137,7 +133,6 @@ def test_4_no_second_preemption_while_the_first_is_under_way() -> None:
     assert len(first.preemptions[0].evicted) == 1
 
 
-@pytest.mark.xfail(reason="open: a guarantee and a priority stop each other in turn, without end")
 def test_4_who_is_owed_its_guarantee_and_who_has_priority_do_not_stop_each_other_for_ever() -> None:
     world = World(gpu_nodes(1), [QueueRule("a", guarantee={"gpu": 8000}), QueueRule("b")], CALM)
     world.runs("urgent", gpus(8), 10, queue="b")

@@ -60,9 +60,6 @@ def test_promises_are_kept_where_jobs_take_whole_nodes_and_one_promise_is_made_a
         assert world.first_start[made.uid] <= made.start + 1e-6
 
 
-@pytest.mark.xfail(
-    reason="open: room is promised twice, a node free in part is not kept, equal jobs hide the promised one"
-)
 @given(seeds, st.integers(10, 25))
 def test_promises_are_kept_whatever_the_sizes_and_however_many(seed: int, jobs: int) -> None:
     world = a_busy_time(seed, jobs, CALM, whole_nodes=False)

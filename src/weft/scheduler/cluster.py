@@ -146,8 +146,20 @@ class Cluster:
         """As `running.width` counts jobs."""
         self.fits: dict[Any, Any] = {}
         """What `fit.fit_of` keeps up to date."""
+        self.able: dict[Any, Any] = {}
+        """Which nodes have the labels, and no taints, that were asked for."""
+        self.gpu_total = np.minimum(self.total[:, self.gpu_columns].sum(axis=1), 15)
+        self.gpu_worth = self._worth()
+        """The newest kind of GPU of each node, by number."""
         self.ever: dict[Any, bool] = {}
         """Whether gangs of a signature would fit if nothing ran, as far as anybody asked."""
+
+    def _worth(self) -> Ints:
+        order = sorted(self.kinds, key=lambda kind: (kind[2], kind[1], kind[0]))
+        rank = {kind: min(number, 15) for number, kind in enumerate(order)}
+        return np.array(
+            [max((rank[_kind(gpu)] for gpu in node.gpus), default=0) for node in self.nodes], np.int64
+        )
 
     def _fill_row(self, row: int, node: Node) -> None:
         self.free[row, CPU] = node.cpu
@@ -183,7 +195,9 @@ class Cluster:
             return None
         if room.fits(request):
             return self.reserve(binding.task, room.index, request), request
-        devices = tuple((name, min(count, max(0, room.device(name)))) for name, count in request.devices)
+        devices = tuple(
+            (name, here) for name, count in request.devices if (here := min(count, room.device(name))) > 0
+        )
         gpus = () if request.gpu_share else tuple(g.index for g in room.gpus if g.index in binding.gpus)
         part = Request(
             cpu=max(0, min(request.cpu, room.cpu)),

@@ -43,23 +43,18 @@ class Fit:
         self._cluster = cluster
         self._rooms = list(cluster.rooms.values())
         self.request = request = ask.request
-        self._able = np.array(
-            [
-                room.node.schedulable and room.matches(ask.selector) and room.tolerated(ask.tolerations)
-                for room in cluster.rooms.values()
-            ],
-            bool,
-        )
+        self._able = _able(cluster, ask.selector, ask.tolerations)
         needs = [(CPU, request.cpu), (MEMORY, request.memory)]
         for name, count in request.devices:
             if name in cluster.devices:
                 needs.append((cluster.devices[name], count))
             else:
-                self._able[:] = False  # no node has such a device
+                self._able = np.zeros_like(self._able)  # no node has such a device
         self._needs = [(column, need) for column, need in needs if need]
         self._kinds = [column for kind, column in cluster.kinds.items() if _kind_suits(kind, request)]
         self._moved = _bytes_to_move(cluster, ask.wants)
-        self._value = self._node_values(cluster)
+        # who asks for no GPU stays off nodes that have some; who takes any GPU takes the oldest
+        self._value = cluster.gpu_worth if request.gpus else cluster.gpu_total
         self._table: Ints | None = None
         self._set_mix(mix)
         self.count: Ints = np.zeros(len(cluster.nodes), np.int64)
@@ -67,19 +62,6 @@ class Fit:
         self.key: Ints = np.zeros(len(cluster.nodes), np.int64)
         """The lowest is packed first; NEVER where nothing fits."""
         self._seen, self._epoch = 0, -1
-
-    def _node_values(self, cluster: Cluster) -> Ints:
-        """Who asks for no GPU stays off nodes that have some; who takes any GPU takes the oldest."""
-        if not (self.request.gpu or self.request.gpu_share):
-            total: Ints = cluster.total[:, cluster.gpu_columns].sum(axis=1)
-            return np.minimum(total, 15)
-        order = sorted(cluster.kinds, key=lambda kind: (kind[2], kind[1], kind[0]))
-        rank = {kind: min(number, 15) for number, kind in enumerate(order)}
-        best = [
-            max((rank[(g.type, g.memory, g.generation)] for g in node.gpus), default=0)
-            for node in cluster.nodes
-        ]
-        return np.array(best, np.int64)
 
     def _set_mix(self, mix: Mix) -> None:
         self.mix = mix
@@ -204,6 +186,19 @@ def fit_of(cluster: Cluster, gang: Gang, request: Request, mix: Mix = ()) -> Fit
             del cluster.fits[next(iter(cluster.fits))]
         fit = cluster.fits[ask] = Fit(cluster, Ask(*ask), mix)
     return fit.refresh(mix)
+
+
+def _able(
+    cluster: Cluster, selector: tuple[tuple[str, str], ...], tolerations: tuple[str, ...]
+) -> NDArray[np.bool_]:
+    """Nodes that are open and have what every task must find, however full they are."""
+    able: NDArray[np.bool_] | None = cluster.able.get((selector, tolerations))
+    if able is None:
+        rooms = cluster.rooms.values()
+        able = cluster.able[selector, tolerations] = np.array(
+            [r.node.schedulable and r.matches(selector) and r.tolerated(tolerations) for r in rooms], bool
+        )
+    return able
 
 
 def _kind_suits(kind: tuple[str, int, int], request: Request) -> bool:

@@ -99,6 +99,7 @@ class Pending:
         self._mix: Mix | None = ()
 
     def add(self, job: Waiting) -> None:
+        self.remove(job.uid)
         self._jobs[job.uid] = job
         group = self.groups.get(job.key)
         if group is None:

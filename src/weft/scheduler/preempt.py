@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from weft.model.gang import Request
+from weft.model.gang import Request, Within
+from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster, Ints
 from weft.scheduler.feasible import groups_of, place
 from weft.scheduler.fit import Mix, fit_of
@@ -21,6 +23,7 @@ from weft.scheduler.queues import Amounts, Queues, amounts_of
 from weft.scheduler.running import GROWN, Band, Occupancy, Running, width
 
 NODES_TRIED = 8
+ZONES_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,7 @@ class Preempting:
         mark = self._cluster.mark()
         planned = None
         if self._enough():
-            planned = self._by(self._shrinking()) or self._by(self._stopping(few=True))
-            planned = planned or self._by(self._stopping(few=False))
+            planned = self._by(self._shrinking()) or self._stopped()
         if planned is None and self._policy.move:
             planned = self._moving()
         self._cluster.revert(mark)
@@ -119,15 +121,12 @@ class Preempting:
             and any(0 <= level < GROWN for _, _, level in bands)
             and job.unsaved(self._now) <= self._policy.quantum
         )
-        return (
-            by_rank
-            or any(level == GROWN for _, _, level in bands)
-            or self._queues.borrows(job.queue, job.held())
-        )
+        by_right = self._owed and job.queue != self._job.queue
+        return by_rank or by_right or any(level == GROWN for _, _, level in bands)
 
     def _queue_spares(self, job: Running, held: Amounts) -> bool:
         """No other queue is taken below its guarantee, by nobody: it would take it back, and so on for ever."""
-        return job.queue == self._job.queue or self._queues.borrows(job.queue, held)
+        return job.queue == self._job.queue or self._queues.borrows(job.queue, held, self._job.queue)
 
     # ── victims ──
 
@@ -150,17 +149,60 @@ class Preempting:
             self._gives_way(band) for band in job.bands.values() if band[2] != GROWN
         )
 
-    def _stopping(self, *, few: bool) -> list[Victim]:
-        """Victims node by node, where the fewest must go: of the `few` least important bands that should suffice by
-        count, or of all."""
-        bands = self._sufficient_bands()
-        if bands is None:
-            return []
-        if not few:
-            if len(bands) == len(self._bands()):
-                return []
-            bands = {*self._bands()}
-        nodes = self._likely_nodes(bands)
+    def _stopped(self) -> Preemption | None:
+        """By the least important bands that should suffice, by count, else by all; zone by zone, if it must be in one."""
+        every = self._bands()
+        few = self._sufficient_bands(every)
+        if few is None:
+            return None
+        for bands in (few, {*every}) if len(few) < len(every) else (few,):
+            for zone in self._zones(bands):
+                planned = self._by(self._stopping(bands, zone))
+                if planned is not None:
+                    return planned
+        return None
+
+    def _zones(self, bands: set[Band]) -> list[Ints | None]:
+        """The nodes to choose from: all, or those of one rack (or fabric, or one node) after the other."""
+        gang = self._job.gang
+        if gang.within is Within.ANYWHERE:
+            return [None]
+        zones = self._zone_of()
+        able = self._zones_that_fit(self._room(bands), zones)
+        taken = self._taken(bands)[0]
+        least = np.full(len(able), np.inf)
+        np.minimum.at(least, zones[zones >= 0], taken[zones >= 0])
+        chosen = np.flatnonzero(able)
+        order = chosen[np.argsort(least[chosen], kind="stable")][:ZONES_TRIED]
+        return [np.flatnonzero(zones == zone) for zone in order.tolist()]
+
+    def _zone_of(self) -> Ints:
+        match self._job.gang.within:
+            case Within.RACK:
+                return self._cluster.racks
+            case Within.FABRIC:
+                return self._cluster.fabrics
+            case _:
+                return np.arange(len(self._cluster.nodes))
+
+    def _zones_that_fit(self, room: Ints, zones: Ints) -> NDArray[np.bool_]:
+        """Which zones have, by count, room for every kind of task."""
+        count = int(zones.max()) + 1 if len(zones) else 0
+        able = np.ones(max(count, 0), bool)
+        named = zones >= 0
+        for request, tasks in groups_of(self._job.gang.least):
+            counts = np.minimum(self._counts(request, room), len(tasks))
+            able &= np.bincount(zones[named], weights=counts[named], minlength=len(able)) >= len(tasks)
+        return able
+
+    def _room(self, bands: set[Band]) -> Ints:
+        """What would be free if all of these had left."""
+        room: Ints = self._cluster.free + sum(self._running.bands[band] for band in bands)
+        return room
+
+    def _stopping(self, bands: set[Band], zone: Ints | None) -> list[Victim]:
+        """Victims node by node, where the fewest must go."""
+        nodes = self._likely_nodes(bands, zone)
         found: dict[tuple[str, tuple[str, ...]], Victim] = {}
         ranked = []
         for node in nodes:
@@ -176,11 +218,11 @@ class Preempting:
                 found.setdefault((victim.job.uid, victim.tasks), victim)
         return list(found.values())
 
-    def _sufficient_bands(self) -> set[Band] | None:
+    def _sufficient_bands(self, bands: list[Band]) -> set[Band] | None:
         """The least important bands with whose room the job would fit, by count; None if all are not enough."""
         room = self._cluster.free.copy()
         chosen: set[Band] = set()
-        for band in self._bands():
+        for band in bands:
             room += self._running.bands[band]
             chosen.add(band)
             if self._would_fit(room):
@@ -188,25 +230,29 @@ class Preempting:
         return None
 
     def _would_fit(self, room: Ints) -> bool:
-        for request, tasks in groups_of(self._job.gang.least):
-            if self._counts(request, room).sum() < len(tasks):
-                return False
-        return True
+        if self._job.gang.within is not Within.ANYWHERE:
+            return bool(self._zones_that_fit(room, self._zone_of()).any())
+        groups = groups_of(self._job.gang.least)
+        return all(self._counts(request, room).sum() >= len(tasks) for request, tasks in groups)
 
     def _counts(self, request: Request, room: Ints) -> Ints:
         return fit_of(self._cluster, self._job.gang, request, self._mix).counts_in(room)
 
-    def _likely_nodes(self, bands: set[Band]) -> list[int]:
-        """Where the least has to be taken for a task of the largest kind."""
+    def _taken(self, bands: set[Band]) -> tuple[NDArray[np.float64], Ints]:
+        """What has to be taken from others on each node for a task of the largest kind, and how many fit then."""
         request, tasks = groups_of(self._job.gang.least)[0]
         free = self._cluster.free
-        room = free + sum(self._running.bands[band] for band in bands)
-        could = self._counts(request, room)
+        could = self._counts(request, self._room(bands))
         columns = self._cluster.gpu_columns
         have, want = (free[:, columns].sum(axis=1), request.gpu) if request.gpu else (free[:, 0], request.cpu)
         taken = np.maximum(np.minimum(could, len(tasks)) * want - have, 0) / np.maximum(could, 1)
-        nodes = np.flatnonzero(could)
-        count = NODES_TRIED + 3 * len(tasks)
+        return np.where(could > 0, taken, np.inf), could
+
+    def _likely_nodes(self, bands: set[Band], zone: Ints | None = None) -> list[int]:
+        """Where the least has to be taken."""
+        taken, could = self._taken(bands)
+        nodes = np.flatnonzero(could) if zone is None else zone[could[zone] > 0]
+        count = NODES_TRIED + len(groups_of(self._job.gang.least)[0][1])
         if len(nodes) > count:
             nodes = nodes[np.argpartition(taken[nodes], count - 1)[:count]]
         found: list[int] = nodes[np.lexsort((nodes, taken[nodes]))].tolist()
@@ -216,14 +262,15 @@ class Preempting:
         victims: dict[tuple[str, str], Victim] = {}
         for uid, task in self._running.on_node[node]:
             job = self._running[uid]
-            if job.bands[task] not in bands or not self._may_take(job):
+            if job.bands[task] not in bands or task in job.shrinking or not self._may_take(job):
                 continue
             lost = job.lost(self._now)
             if job.gang.elastic and task in job.spare() and (job.bands[task][2] == GROWN or self._below(job)):
                 victims[uid, task] = Victim(job, (task,), False, (0, job.priority, -job.bands[task][2], lost))
             elif self._below(job):
                 cost = (1, job.priority, -job.bands[task][2], lost)
-                victims[uid, ""] = Victim(job, tuple(job.tasks), True, cost)
+                staying = tuple(name for name in job.tasks if name not in job.shrinking)
+                victims[uid, ""] = Victim(job, staying, True, cost)
         return sorted(victims.values(), key=lambda victim: victim.cost)
 
     def _needed(self, node: int, victims: list[Victim]) -> tuple[list[Victim], int] | None:
@@ -241,7 +288,8 @@ class Preempting:
             count = room.count(request)
             if count > reached:
                 reached, chosen = count, list(gone)
-        if len(chosen) > 1:  # an early small one may have been made needless by a later large one
+        sizes = {width(victim.job.gang) for victim in chosen}
+        if len(sizes) > 1:  # an early small one may have been made needless by a later large one
             self._cluster.revert(mark)
             for victim in chosen:
                 self._vacate(victim)
@@ -290,8 +338,7 @@ class Preempting:
         }
         if not bands:
             return None
-        room = self._cluster.free + sum(self._running.bands[band] for band in bands)
-        if self._counts(request, room).sum() < len(tasks):
+        if self._counts(request, self._room(bands)).sum() < len(tasks):
             return None
         ranked = []
         for node in self._likely_nodes(bands):
@@ -358,12 +405,10 @@ class Preempting:
                 if victim.whole:
                     stopped.add(victim.job.uid)
             if untried and (len(gone) >= step or victim is None):
-                before = cluster.mark()
-                bindings = place(cluster, self._job.gang, self._job.gang.least, self._mix)
-                cluster.revert(before)
+                bindings = self._try()
                 if bindings is not None:
                     break
-                untried, step = False, len(gone) + max(1, len(gone) // 4)
+                untried, step = False, len(gone) + max(1, len(gone) // 8)
         self._queues.revert(queues)
         if bindings is None:
             cluster.revert(start)
@@ -381,18 +426,26 @@ class Preempting:
         held = amounts_of(victim.job.requests[name] for name in victim.tasks)
         self._queues.plan(victim.job.queue, victim.job.owner, held, sign)
 
+    def _try(self) -> tuple[Binding, ...] | None:
+        """Where the job would fit now. A look at the counts says "nowhere" much sooner than `place` does."""
+        gang = self._job.gang
+        for request, tasks in groups_of(gang.least):
+            if fit_of(self._cluster, gang, request, self._mix).count.sum() < len(tasks):
+                return None
+        mark = self._cluster.mark()
+        bindings = place(self._cluster, gang, gang.least, self._mix)
+        self._cluster.revert(mark)
+        return bindings
+
     def _trimmed(self, gone: list[Victim], start: int) -> Preemption | None:
         cluster, gang = self._cluster, self._job.gang
         kept: list[Victim] = []
         for victim in sorted(gone, key=lambda victim: (victim.whole, victim.cost), reverse=True):
             mark = cluster.mark()
             self._restore(victim)
-            after = cluster.mark()
-            if place(cluster, gang, gang.least, self._mix) is None or not self._sound(victim):
+            if not self._sound(victim) or self._try() is None:
                 cluster.revert(mark)
                 kept.append(victim)
-            else:
-                cluster.revert(after)
         bindings = place(cluster, gang, gang.least, self._mix)
         cluster.revert(start)
         if bindings is None:

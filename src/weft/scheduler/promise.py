@@ -6,9 +6,11 @@ nodes where it fits then are kept for it: what is free there is only lent to job
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
+from weft.model.gang import Request
+from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster
 from weft.scheduler.feasible import place
 from weft.scheduler.fit import Mix
@@ -16,7 +18,11 @@ from weft.scheduler.history import History
 from weft.scheduler.pending import Waiting
 from weft.scheduler.plan import Promise
 from weft.scheduler.policy import Policy
-from weft.scheduler.running import Occupancy, Running
+from weft.scheduler.running import Running
+
+Place = tuple[Binding, Request]
+Leaver = tuple[float, str, list[Place]]
+"""When a job is expected to have left, who it is, and what it leaves."""
 
 CAREFUL = 0.75
 """The quantile of the predicted time left that a promise is made on."""
@@ -45,66 +51,55 @@ def length_of(job: Waiting, history: History, policy: Policy, quantile: float = 
 
 def promise(
     cluster: Cluster,
-    running: Occupancy,
-    history: History,
-    policy: Policy,
+    leavers: Sequence[Leaver],
     now: float,
     job: Waiting,
     mix: Mix = (),
+    kept: Iterable[Place] = (),
+    promised: Sequence[Place] = (),
 ) -> Promise | None:
-    """The earliest start that can be promised; None if the job does not fit even when all others have left."""
-    ends = sorted((end_of(other, history, policy, now), other.uid) for other in running)
+    """The earliest start that can be promised; None if the job does not fit even when all others have left.
+
+    `kept` is what is reserved now of the places that were `promised` to others before; when more is free, more
+    of these is theirs.
+    """
     start = cluster.mark()
-    left, marks = 0, [cluster.mark()]
+    for binding, request in kept:
+        cluster.vacate(binding, request)
+    empty = cluster.mark()
+
+    def leave(first: int, last: int) -> None:
+        for _, _, places in leavers[first:last]:
+            for binding, request in places:
+                cluster.vacate(binding, request)
+
+    def tried() -> tuple[Binding, ...] | None:
+        mark = cluster.mark()
+        for binding, request in promised:
+            cluster.hold_free(binding, request)
+        bindings = place(cluster, job.gang, job.gang.least, mix)
+        cluster.revert(mark)
+        return bindings
+
+    low, high, step = 0, 0, 1
     bindings = None
-    step = 1
-    while bindings is None and left < len(ends):  # let ever more leave, until it fits
-        for _, uid in ends[left : left + step]:
-            _leave(cluster, running[uid])
-            marks.append(cluster.mark())
-        left = min(left + step, len(ends))
-        bindings = _try(cluster, job, mix)
+    while bindings is None and high < len(leavers):  # let ever more leave, until it fits
+        low, high = high, min(high + step, len(leavers))
+        leave(low, high)
+        bindings = tried()
         step *= 2
-    if bindings is None:
-        cluster.revert(start)
-        return None
-    low, high = (
-        max(0, left - step // 2),
-        left,
-    )  # between these lies the first number of leavers that is enough
-    while high - low > 1:
+    while (
+        bindings is not None and high - low > 1
+    ):  # the first number of leavers that is enough lies in between
         middle = (low + high) // 2
-        cluster.revert(marks[low])
-        for _, uid in ends[low:middle]:
-            _leave(cluster, running[uid])
-        found = _try(cluster, job, mix)
+        cluster.revert(empty)
+        leave(0, middle)
+        found = tried()
         if found is None:
             low = middle
-            marks[low] = cluster.mark()
         else:
             high, bindings = middle, found
     cluster.revert(start)
-    when = ends[high - 1][0] if high else now
-    return None if when == inf else Promise(job.uid, when, bindings, now)
-
-
-def _leave(cluster: Cluster, job: Running) -> None:
-    for name, binding in job.tasks.items():
-        cluster.vacate(binding, job.requests[name])
-
-
-def _try(cluster: Cluster, job: Waiting, mix: Mix):  # type: ignore[no-untyped-def]
-    mark = cluster.mark()
-    bindings = place(cluster, job.gang, job.gang.least, mix)
-    cluster.revert(mark)
-    return bindings
-
-
-def protect(cluster: Cluster, job: Waiting, promises: Iterable[Promise]) -> None:
-    """Keep what is free now of the room that was promised."""
-    requests = {task.name: task.request for task in job.gang.tasks}
-    for made in promises:
-        for binding in made.bindings:
-            room = cluster.rooms.get(binding.node)
-            if room is not None and room.fits(requests[binding.task]):
-                cluster.reserve(binding.task, room.index, requests[binding.task])
+    if bindings is None or leavers[high - 1][0] == inf:
+        return None
+    return Promise(job.uid, leavers[high - 1][0], bindings, now)

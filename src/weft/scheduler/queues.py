@@ -157,15 +157,26 @@ class Queues:
             if amounts[i]
         ) and any(RESOURCES[i] in guarantee for i in range(3) if amounts[i])
 
-    def borrows(self, queue: str, amounts: Amounts) -> bool:
-        """Whether this much of what the queue uses is beyond what it is guaranteed, at every level."""
+    def borrows(self, queue: str, amounts: Amounts, claimant: str = "") -> bool:
+        """Whether this much of what the queue uses is beyond what it is guaranteed, at every level below those that
+        it shares with the claimant."""
+        if not self.guarantees:
+            return True
+        shared = self._path(claimant)
         for name in self._path(queue):
+            if name in shared:
+                continue
             account = self.accounts[name]
             left = _plus(account.used, amounts, -1)
             guarantee = account.rule.guarantee
             if guarantee and any(left[i] < guarantee.get(RESOURCES[i], 0) for i in range(3) if amounts[i]):
                 return False
         return True
+
+    def unmoved(self, turns: dict[str, tuple[float, ...]], queue: str) -> dict[str, tuple[float, ...]]:
+        """Those of the turns that do not change when this queue gets more: of queues under another top queue."""
+        top = self._path(queue)[:1]
+        return {name: turn for name, turn in turns.items() if self._path(name)[:1] != top}
 
     def turn(self, queue: str, now: float) -> tuple[float, ...]:
         """Lower goes first: the weighted dominant share at each level, now and lately, from the top down."""

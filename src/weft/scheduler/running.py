@@ -71,6 +71,9 @@ class Running:
     def _roles(self) -> dict[str, str]:
         return {task.name: task.role for task in self.gang.tasks}
 
+    def places(self) -> list[tuple[Binding, Request]]:
+        return [(binding, self.requests[name]) for name, binding in self.tasks.items()]
+
     def held(self) -> Amounts:
         return amounts_of(self.requests[name] for name in self.tasks)
 
@@ -206,6 +209,16 @@ class Occupancy:
             binding = job.tasks[name]
             self._book(job, binding, job.bands[name], -1)
             del job.tasks[name], job.bands[name]
+        if job.gang.elastic:
+            self._unmark_grown(job)
+
+    def _unmark_grown(self, job: Running) -> None:
+        """A job that has become smaller may have nothing beyond its wish any more."""
+        beyond = {*job.beyond()}
+        for name, band in list(job.bands.items()):
+            if band[2] == GROWN and name not in beyond:
+                self._book(job, job.tasks[name], band, -1)
+                self._book(job, job.tasks[name], (job.priority, job.queue, FIXED), 1)
 
     def remove(self, uid: str) -> Running:
         job = self.jobs.pop(uid)

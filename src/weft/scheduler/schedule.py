@@ -20,12 +20,12 @@ from weft.scheduler.pending import Group, Key, Pending, Waiting
 from weft.scheduler.plan import Change, Placement, Plan, Preemption, Promise, Wait
 from weft.scheduler.policy import DEFAULT, Policy
 from weft.scheduler.preempt import Preempting
-from weft.scheduler.promise import length_of, promise
+from weft.scheduler.promise import Leaver, end_of, length_of, promise
 from weft.scheduler.queues import Queues, amounts_of
 from weft.scheduler.running import Occupancy, Running, level_of, width
 
-Heads = list[tuple[tuple[object, ...], Waiting, Group]]
-"""A heap: the order of each, itself, and its group."""
+Heads = dict[str, list[tuple[tuple[object, ...], Waiting, Group]]]
+"""A heap for each queue: the order of each job in it, itself, and its group."""
 OVERDUE = -100
 """The level of a job that has waited longer than the policy's bound."""
 
@@ -57,9 +57,9 @@ def schedule(snapshot: Snapshot, policy: Policy = DEFAULT) -> Plan:
     cycle.protect_promises()
     # 2. heads: the first of each group of equal jobs
     heads = cycle.heads()
-    while heads:
-        # 3. order: the best of them, by priority, whose queue has its turn, and what it still costs
-        job, group = cycle.best(heads)
+    # 3. order: the best of them, by priority, whose queue has its turn, and what it still costs
+    while (best := cycle.best(heads)) is not None:
+        job, group = best
         # 4. nominate: a place for all of it, where there is one and its queue allows it
         bindings, why = cycle.nominate(job)
         if bindings is not None:
@@ -100,6 +100,9 @@ class _Cycle:
         self._planned: set[str] = set()
         """Jobs that are dealt with."""
         self._at: dict[Key, list[int]] = {}
+        self._turns: dict[str, tuple[float, ...]] = {}
+        """Whose turn it is, as long as nothing of the queue has changed."""
+        self._ends: list[Leaver] | None = None
         self._leaving: set[str] = set()
         self._kept: list[tuple[Promise, Binding, Request]] = []
         self._blocked: set[object] = set()
@@ -116,12 +119,14 @@ class _Cycle:
     def repair(self) -> None:
         """Tasks that were lost come before everything else, near the rest of their gang."""
         for job in sorted((self._running[uid] for uid in self._running.broken), key=_oldest):
+            if job.leaving:
+                continue
             tasks = tuple(task for task in job.gang.tasks if task.name in job.missing)
             bindings = place(self._cluster, job.gang, tasks, self._mix, near=job.tasks.values())
             if bindings is not None:
                 self._repairs.append(Change(job.uid, bindings))
                 self._queues.plan(job.queue, job.owner, amounts_of(task.request for task in tasks))
-            elif self._now - job.broken > self._policy.mend and not job.leaving:
+            elif self._now - job.broken > self._policy.mend:
                 self._given_up.append(job.uid)
 
     def keep_holds(self) -> None:
@@ -142,6 +147,7 @@ class _Cycle:
                 self._holds.append(held)
                 self._planned.add(job.uid)
                 self._waiting.append((job.uid, Wait.HELD))
+                self._queues.plan(job.queue, job.owner, job.least)
                 self._clean = False
             else:  # everybody has left and it still does not fit: it waits as all others do
                 self._cluster.revert(mark)
@@ -181,23 +187,52 @@ class _Cycle:
     # ── heads, order, nominate, admit, requeue ──
 
     def heads(self) -> Heads:
-        heads: Heads = []
+        heads: Heads = {}
         for group in self._pending.groups.values():
             self.push(heads, group)
+        for (
+            uid
+        ) in self._promises:  # these stand for themselves: an equal job with a better rank must not hide them
+            self._push(heads, self._pending[uid])
         return heads
 
     def push(self, heads: Heads, group: Group) -> None:
         """The next of a group, if there is one, takes its turn among the heads."""
         job = self._head(group)
         if job is not None:
-            heapq.heappush(heads, (self._order(job), job, group))
+            self._push(heads, job)
 
-    def best(self, heads: Heads) -> tuple[Waiting, Group]:
-        while True:
-            order, job, group = heapq.heappop(heads)
-            if not self._queues.fair or not heads or not self._order(job) > heads[0][0] > order:
-                return job, group
-            self.push(heads, group)  # its queue has had its turn meanwhile
+    def _push(self, heads: Heads, job: Waiting) -> None:
+        fair = self._policy.fair and self._queues.fair
+        heap = heads.setdefault(job.queue if fair else "", [])
+        heapq.heappush(heap, (self._order(job), job, self._pending.groups[job.key]))
+
+    def best(self, heads: Heads) -> tuple[Waiting, Group] | None:
+        """The first of the queue whose turn it is. Only that changes as jobs start; the order in a queue does not."""
+        first: tuple[tuple[object, ...], str] | None = None
+        for queue, heap in list(heads.items()):
+            while heap and heap[0][1].uid in self._planned:
+                heapq.heappop(heap)
+            if not heap:
+                del heads[queue]
+                continue
+            order = self._turn(queue, heap[0][0], heap[0][1]) if queue else heap[0][0]
+            if first is None or order < first[0]:
+                first = (order, queue)
+        if first is None:
+            return None
+        _, job, group = heapq.heappop(heads[first[1]])
+        return job, group
+
+    def _turn(self, queue: str, order: tuple[object, ...], job: Waiting) -> tuple[object, ...]:
+        """Where the first of a queue stands among the first of all queues."""
+        priority, on_time, *rest = order
+        if not on_time:
+            return (priority, False, (), *rest)
+        turn = self._turns.get(queue)
+        if turn is None:
+            turn = self._turns[queue] = self._queues.turn(queue, self._now)
+        return (priority, True, (not self._queues.guaranteed(queue, job.least), turn), *rest)
 
     def _head(self, group: Group) -> Waiting | None:
         """The first of a group that is not dealt with: who waits too long, else by rank."""
@@ -220,14 +255,10 @@ class _Cycle:
         )
 
     def _order(self, job: Waiting) -> tuple[object, ...]:
-        """The one order of waiting jobs. Total, and the same everywhere."""
+        """The one order of the jobs of a queue. Total, and the same everywhere."""
         if self._overdue(job):
-            return (-job.priority, False, (), job.origin, job.since, job.uid)
-        fair: tuple[object, ...] = ()
-        if self._policy.fair:
-            owed = self._queues.guaranteed(job.queue, job.least)
-            fair = (not owed, self._queues.turn(job.queue, self._now))
-        return (-job.priority, True, fair, job.rank, job.since, job.uid)
+            return (-job.priority, False, job.origin, job.since, job.uid)
+        return (-job.priority, True, job.rank, job.since, job.uid)
 
     def nominate(self, job: Waiting) -> tuple[tuple[Binding, ...] | None, Wait]:
         """Where all of it goes, or what keeps it."""
@@ -245,7 +276,7 @@ class _Cycle:
             return False
         if not could_ever_fit(self._cluster, job.gang):
             return False  # a job that can never start holds nobody up
-        self._waiting += [(other.uid, Wait.BEHIND) for _, other, _ in heads]
+        self._waiting += [(other.uid, Wait.BEHIND) for heap in heads.values() for _, other, _ in heap]
         return True
 
     def _place(self, job: Waiting) -> tuple[Binding, ...] | None:
@@ -297,6 +328,7 @@ class _Cycle:
     def admit(self, job: Waiting, bindings: tuple[Binding, ...]) -> None:
         self._placements.append(Placement(job.uid, bindings))
         self._planned.add(job.uid)
+        self._turns = self._queues.unmoved(self._turns, job.queue)
         self._promises.pop(job.uid, None)
         if self._overdue(job):
             self._settled += width(job.gang)
@@ -344,12 +376,42 @@ class _Cycle:
             return
         if self._now - job.since < self._policy.patience or not _wide(job):
             return
-        made = promise(self._cluster, self._running, self._history, self._policy, self._now, job, self._mix)
+        made = promise(
+            self._cluster,
+            self._leavers(),
+            self._now,
+            job,
+            self._mix,
+            [(binding, request) for _, binding, request in self._kept],
+            [
+                (binding, self._pending[other.uid].gang.task(binding.task).request)
+                for other in self._promises.values()
+                for binding in other.bindings
+            ],
+        )
         if made is None:
             return
         self._promises[job.uid] = made
         self._kept += [(made, *part) for part in self._keep(job, made.bindings)]
         self._clean = self._clean and not self._kept
+
+    def _leavers(self) -> list[Leaver]:
+        """Who will have left when, of those that run and those that start now."""
+        if self._ends is None:
+            self._ends = [
+                (end_of(job, self._history, self._policy, self._now), job.uid, job.places())
+                for job in self._running
+            ]
+            self._ends.sort(key=lambda leaver: leaver[:2])
+        started = []
+        for placement in self._placements:
+            job = self._pending[placement.uid]
+            requests = {task.name: task.request for task in job.gang.tasks}
+            end = self._now + length_of(job, self._history, self._policy)
+            started.append(
+                (end, job.uid, [(binding, requests[binding.task]) for binding in placement.bindings])
+            )
+        return sorted((*self._ends, *started), key=lambda leaver: leaver[:2]) if started else self._ends
 
     # ── last: what is idle ──
 
@@ -408,5 +470,6 @@ def _oldest(job: Running) -> tuple[int, float, str]:
 
 
 def _wide(job: Waiting) -> bool:
-    """More than one task, or more than one GPU: the smallest jobs find room by themselves."""
-    return len(job.gang.least) > 1 or job.gang.gpus > 1
+    """More than one task, GPU or (where it has none) CPU: the smallest jobs find room by themselves."""
+    cpu, _, gpu = job.least
+    return len(job.gang.least) > 1 or gpu > 1000 or (not gpu and cpu > 1000)
