@@ -29,11 +29,13 @@ from weft.sim.workload import Arrival, load_on, nodes_for
 POLICIES = ("fifo", "fair", "least-attained", "shortest+oracle", "default")
 LOADS = (0.8, 1.0, 1.5)
 JOBS = 10_000
+TICK = 30.0
+"""Seconds from one decision to the next at least, for every policy alike: nothing against these durations."""
 
 
 def once(arrivals: Sequence[Arrival], load: float, policy: str) -> dict[str, Any]:
     nodes = nodes_for(arrivals, load)
-    outcome = simulate(policy, equal_nodes(nodes), arrivals)
+    outcome = simulate(policy, equal_nodes(nodes), arrivals, tick=TICK)
     found = measure(outcome)
     return {
         "load": load,

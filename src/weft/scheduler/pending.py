@@ -93,8 +93,9 @@ class Pending:
     def __init__(self) -> None:
         self.groups: dict[Key, Group] = {}
         self._jobs: dict[str, Waiting] = {}
-        self.blocked: dict[Hashable, int] = {}
-        """Signatures that did not fit, and how much had been given back by then: until more is, they still do not."""
+        self.blocked: dict[Hashable, tuple[int, tuple[object, ...]]] = {}
+        """Signatures that did not fit, how much had been given back by then, and what was kept from them: until that
+        changes, they still do not."""
         self._wanted: dict[int, int] = {}
         self._mix: Mix | None = ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from weft.model.gang import Signature
 from weft.model.status import Binding
 
 
@@ -78,8 +79,9 @@ class Plan:
     promises: tuple[Promise, ...] = ()
     waiting: tuple[tuple[str, Wait], ...] = ()
     """The first job of each group that was looked at and not placed."""
-    full: tuple[object, ...] = ()
-    """Signatures that do not fit beside what was placed; until room is given back, nobody need try them again."""
+    full: tuple[tuple[Signature, tuple[object, ...]], ...] = ()
+    """Signatures that do not fit beside what was placed and kept (and what that is): until room is given back, or
+    something else is kept, nobody need try them again."""
 
     @property
     def empty(self) -> bool:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from weft.model.gang import Request
+from weft.model.gang import Request, Signature
 from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster
 from weft.scheduler.feasible import could_ever_fit, place, place_elastic
@@ -107,12 +107,12 @@ class _Cycle:
         self._kept: list[tuple[Promise, Binding, Request]] = []
         self._blocked: set[object] = set()
         """What does not fit any more in this cycle."""
-        self._full: list[object] = []
-        """What of that would not fit even without promises and holds."""
+        self._full: list[tuple[Signature, tuple[object, ...]]] = []
+        """What of that will not fit in the next cycle either, if the same is kept then and no room is given back."""
         self._hopeless: dict[tuple[object, ...], int] = {}
         """For whom nobody gives way: what is asked for, by whom, and the best level that was tried."""
-        self._clean = True
-        """Nothing but placements is on the stack, so that what does not fit would not fit without them either."""
+        self._terms: tuple[object, ...] | None = ()
+        """What is kept from everybody, by name: while the same is, what did not fit beside it still does not."""
 
     # ── first: what was begun ──
 
@@ -148,7 +148,6 @@ class _Cycle:
                 self._planned.add(job.uid)
                 self._waiting.append((job.uid, Wait.HELD))
                 self._queues.plan(job.queue, job.owner, job.least)
-                self._clean = False
             else:  # everybody has left and it still does not fit: it waits as all others do
                 self._cluster.revert(mark)
 
@@ -158,7 +157,6 @@ class _Cycle:
             return
         self._holds.append(held)
         self._keep(self._running[held.uid], held.bindings)
-        self._clean = False
 
     def _keep(self, job: Waiting | Running, bindings: tuple[Binding, ...]) -> list[tuple[Binding, Request]]:
         """What is free of a place to come, all of it or a part, is out of reach for the rest of the cycle."""
@@ -182,7 +180,11 @@ class _Cycle:
             self._promises[made.uid] = made
         for made in self._promises.values():
             self._kept += [(made, *part) for part in self._keep(self._pending[made.uid], made.bindings)]
-        self._clean = self._clean and not self._kept
+        self._terms = self._kept_terms()
+
+    def _kept_terms(self) -> tuple[object, ...]:
+        promises = ((made.uid, made.made) for made in self._promises.values())
+        return (*(held.uid for held in self._holds), *promises)
 
     # ── heads, order, nominate, admit, requeue ──
 
@@ -281,7 +283,8 @@ class _Cycle:
 
     def _place(self, job: Waiting) -> tuple[Binding, ...] | None:
         signature = job.gang.signature
-        if signature in self._blocked or self._pending.blocked.get(signature) == self._cluster.freed:
+        known = self._pending.blocked.get(signature)
+        if signature in self._blocked or (known is not None and known == (self._cluster.freed, self._terms)):
             return self._borrow(job)
         bindings = place_elastic(self._cluster, job.gang, self._mix)
         if bindings is not None and job.gang.elastic:
@@ -289,8 +292,8 @@ class _Cycle:
         if bindings is not None:
             return bindings
         self._blocked.add(signature)
-        if self._clean:
-            self._full.append(signature)
+        if self._terms is not None:
+            self._full.append((signature, self._terms))
         return self._borrow(job)
 
     def _within_limit(self, job: Waiting, bindings: tuple[Binding, ...]) -> tuple[Binding, ...] | None:
@@ -363,7 +366,9 @@ class _Cycle:
         for moved in preemption.moved:
             self._keep(self._running[moved.uid], moved.bindings)
         self._queues.plan(job.queue, job.owner, job.least)
-        self._clean = False
+        self._terms = (
+            None  # others are still there where the job is to be: until they have left, nothing is known
+        )
         return True
 
     def _promise(self, job: Waiting) -> None:
@@ -393,7 +398,7 @@ class _Cycle:
             return
         self._promises[job.uid] = made
         self._kept += [(made, *part) for part in self._keep(job, made.bindings)]
-        self._clean = self._clean and not self._kept
+        self._terms = self._kept_terms() if self._terms is not None else None
 
     def _leavers(self) -> list[Leaver]:
         """Who will have left when, of those that run and those that start now."""

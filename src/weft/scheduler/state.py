@@ -163,8 +163,8 @@ class State:
 
     def decided(self, plan: Plan) -> None:
         """Remember what a plan holds and promises. Starts, stops and sizes are noted when they happen."""
-        for signature in plan.full:
-            self.pending.blocked[signature] = self.cluster.freed
+        for signature, kept in plan.full:
+            self.pending.blocked[signature] = (self.cluster.freed, kept)
         self.promises = {made.uid: made for made in plan.promises}
         self.holds = {held.uid: held for held in (*plan.holds, *plan.preemptions)}
         for preemption in plan.preemptions:

@@ -33,6 +33,7 @@ def simulate(
     rules: Iterable[QueueRule] = (),
     failures: Iterable[Failure] = (),
     queues: bool = False,
+    tick: float = 1.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Outcome:
     """One policy by its name. `fair` has a queue for every owner, the others only where `queues` is said."""
@@ -42,5 +43,5 @@ def simulate(
     if not rules and (queues or name.removesuffix(ORACLE) == "fair"):
         arrivals, rules = by_owner(arrivals)
     return Simulation(
-        nodes, arrivals, policy, rules, history=history, failures=failures, progress=progress
+        nodes, arrivals, policy, rules, history=history, failures=failures, tick=tick, progress=progress
     ).run()
