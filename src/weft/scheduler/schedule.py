@@ -99,6 +99,8 @@ class _Cycle:
         self._waiting: list[tuple[str, Wait]] = []
         self._planned: set[str] = set()
         """Jobs that are dealt with."""
+        self._not_lent: set[tuple[object, ...]] = set()
+        """What does not fit even with the room of these promises; as the cycle goes on there is only less."""
         self._at: dict[Key, list[int]] = {}
         self._turns: dict[str, tuple[float, ...]] = {}
         """Whose turn it is, as long as nothing of the queue has changed."""
@@ -311,7 +313,8 @@ class _Cycle:
             return None
         ends = self._now + length_of(job, self._history, self._policy)
         lent = [kept for kept in self._kept if kept[0].uid == job.uid or ends <= kept[0].start]
-        if not lent:
+        asked = (job.gang.signature, *(kept[0].uid for kept in lent))
+        if not lent or asked in self._not_lent:
             return None
         mark = self._cluster.mark()
         for _, binding, request in lent:
@@ -319,6 +322,7 @@ class _Cycle:
         bindings = place(self._cluster, job.gang, job.gang.least, self._mix)
         if bindings is None:
             self._cluster.revert(mark)
+            self._not_lent.add(asked)
             return None
         for kept in lent:  # what is left of it is kept again
             made, binding, request = kept
