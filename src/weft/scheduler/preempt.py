@@ -36,6 +36,12 @@ class Victim:
     cost: tuple[float, ...]
 
 
+def enough(cluster: Cluster, job: Waiting, reach: tuple[int, int]) -> bool:
+    """A look at the sums, before any closer look: is there as much as the job needs?"""
+    cpu, _, gpu = job.least
+    return cluster.idle[0] + reach[0] >= cpu and 1000 * (cluster.idle[1] + reach[1]) >= gpu - gpu % 1000
+
+
 class Preempting:
     """One attempt for one waiting job."""
 
@@ -67,7 +73,8 @@ class Preempting:
         """Who must go so that the job fits; None if nothing would help. Leaves the cluster as it was."""
         mark = self._cluster.mark()
         planned = None
-        if self._enough():
+        reach = self.within_reach()
+        if reach is not None and enough(self._cluster, self._job, reach):
             planned = self._by(self._shrinking()) or self._stopped()
         if planned is None and self._policy.move:
             planned = self._moving()
@@ -94,17 +101,10 @@ class Preempting:
         bands = [band for band in self._running.bands if self._gives_way(band)]
         return sorted(bands, key=lambda band: (band[0], -band[2], band[1]))
 
-    def _enough(self) -> bool:
-        """A look at the sums, before any closer look: is there as much as the job needs?"""
-        cpu, _, gpu = self._job.least
-        have_cpu, have_gpu = self._cluster.idle
-        found = False
-        for band, sums in self._running.sums.items():
-            if self._gives_way(band):
-                found = True
-                have_cpu += sums[0]
-                have_gpu += sums[1]
-        return found and have_cpu >= cpu and 1000 * have_gpu >= gpu - gpu % 1000
+    def within_reach(self) -> tuple[int, int] | None:
+        """CPU and whole GPUs of all who might give way; None if nobody might."""
+        bands = [sums for band, sums in self._running.sums.items() if self._gives_way(band)]
+        return (sum(sums[0] for sums in bands), sum(sums[1] for sums in bands)) if bands else None
 
     def _may_take(self, job: Running) -> bool:
         if job.leaving or job.uid in self._spared or job.uid == self._job.uid:

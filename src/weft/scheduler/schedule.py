@@ -19,7 +19,7 @@ from weft.scheduler.history import History
 from weft.scheduler.pending import Group, Key, Pending, Waiting
 from weft.scheduler.plan import Change, Placement, Plan, Preemption, Promise, Wait
 from weft.scheduler.policy import DEFAULT, Policy
-from weft.scheduler.preempt import Preempting
+from weft.scheduler.preempt import Preempting, enough
 from weft.scheduler.promise import Leaver, end_of, length_of, promise
 from weft.scheduler.queues import Queues, amounts_of
 from weft.scheduler.running import Occupancy, Running, level_of, width
@@ -99,6 +99,7 @@ class _Cycle:
         self._waiting: list[tuple[str, Wait]] = []
         self._planned: set[str] = set()
         """Jobs that are dealt with."""
+        self._reach: dict[tuple[int, int, str], tuple[int, int] | None] = {}
         self._not_lent: set[tuple[object, ...]] = set()
         """What does not fit even with the room of these promises; as the cycle goes on there is only less."""
         self._at: dict[Key, list[int]] = {}
@@ -357,6 +358,8 @@ class _Cycle:
         attempt = Preempting(
             self._cluster, self._running, self._queues, self._policy, self._now, job, level, self._mix, spared
         )
+        if not self._worth_trying(job, level, attempt):
+            return False
         preemption = attempt.plan()
         if preemption is None:
             self._hopeless[kind] = level
@@ -374,6 +377,16 @@ class _Cycle:
             None  # others are still there where the job is to be: until they have left, nothing is known
         )
         return True
+
+    def _worth_trying(self, job: Waiting, level: int, attempt: Preempting) -> bool:
+        """By the sums, which are the same for all jobs of one priority, level and queue."""
+        kind = (job.priority, level, job.queue if self._queues.guarantees else "")
+        if kind not in self._reach:
+            self._reach[kind] = attempt.within_reach()
+        reach = self._reach[kind]
+        if reach is not None and enough(self._cluster, job, reach):
+            return True
+        return self._policy.move and 1000 < job.least[2] <= 1000 * self._cluster.idle[1]
 
     def _promise(self, job: Waiting) -> None:
         """Who has waited long enough for more than the smallest room is told when it will start."""
