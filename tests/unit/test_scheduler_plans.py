@@ -14,6 +14,7 @@ from support.recount import amounts, books, check, over_limit, picture, usage
 from support.world import World, audit, whole
 from weft.model.gang import Gang
 from weft.model.node import Node
+from weft.scheduler.claim import Claim
 from weft.scheduler.cluster import Cluster
 from weft.scheduler.feasible import could_ever_fit, place, place_elastic
 from weft.scheduler.forecast import copied
@@ -155,9 +156,10 @@ def attempt(world: World, uid: str) -> Any:
     state.cluster.revert(mark)
     if fits is not None:
         return None
-    return Preempting(
+    claim = Claim(
         state.cluster, state.running, state.queues, state.policy, world.now, job, level_of(job.rank)
-    ).plan()
+    )
+    return Preempting(claim).plan()
 
 
 def without(world: World, evicted: Any, shrunk: Any) -> list[tuple[Gang, tuple[Any, ...]]]:

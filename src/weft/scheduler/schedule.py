@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from weft.model.gang import Request, Signature
 from weft.model.status import Binding
+from weft.scheduler.claim import Claim
 from weft.scheduler.cluster import Cluster
 from weft.scheduler.feasible import could_ever_fit, place, place_elastic
 from weft.scheduler.fit import Mix
@@ -19,7 +20,7 @@ from weft.scheduler.history import History
 from weft.scheduler.pending import Group, Key, Pending, Waiting
 from weft.scheduler.plan import Change, Placement, Plan, Preemption, Promise, Wait
 from weft.scheduler.policy import DEFAULT, Policy
-from weft.scheduler.preempt import Preempting, enough
+from weft.scheduler.preempt import Preempting
 from weft.scheduler.promise import Leaver, end_of, length_of, promise
 from weft.scheduler.queues import Queues, amounts_of
 from weft.scheduler.running import Occupancy, Running, level_of, width
@@ -355,12 +356,12 @@ class _Cycle:
         if level >= self._hopeless.get(kind, 1 << 30):
             return False
         spared = frozenset(self._leaving)
-        attempt = Preempting(
+        claim = Claim(
             self._cluster, self._running, self._queues, self._policy, self._now, job, level, self._mix, spared
         )
-        if not self._worth_trying(job, level, attempt):
+        if not self._worth_trying(claim):
             return False
-        preemption = attempt.plan()
+        preemption = Preempting(claim).plan()
         if preemption is None:
             self._hopeless[kind] = level
             return False
@@ -378,13 +379,14 @@ class _Cycle:
         )
         return True
 
-    def _worth_trying(self, job: Waiting, level: int, attempt: Preempting) -> bool:
+    def _worth_trying(self, claim: Claim) -> bool:
         """By the sums, which are the same for all jobs of one priority, level and queue."""
-        kind = (job.priority, level, job.queue if self._queues.guarantees else "")
+        job = claim.job
+        kind = (job.priority, claim.level, job.queue if self._queues.guarantees else "")
         if kind not in self._reach:
-            self._reach[kind] = attempt.within_reach()
+            self._reach[kind] = claim.within_reach()
         reach = self._reach[kind]
-        if reach is not None and enough(self._cluster, job, reach):
+        if reach is not None and claim.enough(reach):
             return True
         return self._policy.move and 1000 < job.least[2] <= 1000 * self._cluster.idle[1]
 

@@ -160,6 +160,8 @@ def task_environment(
         "GPU_COUNT": str(len(binding.gpus)),
         "TRAINING_ID": job.name,
     }
+    if task.request.gpu_share:
+        own["WEFT_GPU_SHARE"] = f"{task.request.gpu_share / 1000:g}"
     if node_has_gpus or binding.gpus:
         own["CUDA_VISIBLE_DEVICES"] = gpus
     role = job.spec.roles[task.role]
