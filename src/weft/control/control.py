@@ -313,6 +313,7 @@ class Control:
                 since,
                 job.spec.queue,
                 job.metadata.owner or "",
+                waited=job.status.waited,
                 attained=job.status.ran,
             )
         )

@@ -308,7 +308,8 @@ def _placed(status: JobStatus, event: Placed, gang: Gang, now: float) -> Outcome
         for task in status.tasks
     )
     nodes = sorted({binding.node for binding in event.bindings})
-    deploying = replace(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None)
+    waited = status.waited + (now - status.queued if status.queued is not None else 0.0)
+    deploying = replace(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None, waited=waited)
     return Outcome(deploying, (Provision(),), f"placed on {_few(nodes)}")
 
 
@@ -388,7 +389,15 @@ def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outc
     if all(task.launch == event.launch or task.binding is None for task in status.tasks):
         fresh = _fresh(status)
         tasks = tuple(replace(t, restarts=status.task(t.name).restarts) for t in fresh.tasks)
-        fresh = replace(fresh, tasks=tasks, restarts=status.restarts, started=status.started)
+        fresh = replace(
+            fresh,
+            tasks=tasks,
+            restarts=status.restarts,
+            started=status.started,
+            preemptions=status.preemptions,
+            ran=status.ran,
+            waited=status.waited,
+        )
         again = _enqueue(fresh, gang, now, event.failure.message)
         return replace(again, instructions=(Release(), *again.instructions))
     tasks = tuple(
@@ -652,6 +661,7 @@ def _gave_way(status: JobStatus, now: float) -> Outcome:
         tasks=tuple(replace(t, restarts=status.task(t.name).restarts) for t in fresh.tasks),
         restarts=status.restarts,
         preemptions=status.preemptions + 1,
+        waited=status.waited,
         ran=status.ran + (now - status.started if status.started is not None else 0.0),
         reason=f"gave way to {status.giving_way}",
     )

@@ -140,6 +140,8 @@ class JobStatus:
     preemptions: int = 0
     ran: float = 0.0
     """Seconds of the runs that gave way."""
+    waited: float = 0.0
+    """Seconds that it waited for its places since a person last started it."""
     results: Stored | None = None
     log_tail: tuple[str, ...] = field(default=())
     """The last lines of the log of the task that failed."""

@@ -19,11 +19,12 @@ def line(state: State, now: float) -> list[Waiting]:
     queues, policy = state.queues, state.policy
 
     def place(job: Waiting, *, fair: bool) -> tuple[object, ...]:
-        overdue = now - job.since > policy.bound
+        if job.late(now, policy) and state.running.settles(job.gang, policy):
+            return (-job.priority, False, (), job.origin, job.since, job.uid)
         turn: tuple[object, ...] = ()
-        if fair and not overdue:
+        if fair:
             turn = (not queues.guaranteed(job.queue, job.least), queues.turn(job.queue, now))
-        return (-job.priority, not overdue, turn, 0.0 if overdue else job.rank, job.since, job.uid)
+        return (-job.priority, True, turn, job.rank, job.since, job.uid)
 
     jobs = sorted(state.pending, key=lambda job: place(job, fair=False))
     if not (policy.fair and queues.fair):
