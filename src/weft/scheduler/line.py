@@ -19,7 +19,7 @@ def line(state: State, now: float) -> list[Waiting]:
     queues, policy = state.queues, state.policy
 
     def place(job: Waiting, *, fair: bool) -> tuple[object, ...]:
-        if job.late(now, policy) and state.running.settles(job.gang, policy):
+        if job.late(now, policy) and (not job.attained or state.running.settles(job.gang, policy)):
             return (-job.priority, False, (), job.origin, job.since, job.uid)
         turn: tuple[object, ...] = ()
         if fair:

@@ -42,10 +42,9 @@ class Policy:
     promises: int = 4
     """How many jobs may have a promised start at a time."""
     bound: float = 24 * 3600.0
-    """A job that has waited longer for its first start goes before others of its priority, and then runs to its
-    end undisturbed by them."""
+    """A job that has waited longer for its first start goes before others of its priority."""
     bound_again: float = 14 * 24 * 3600.0
-    """So does one that has run before and has waited longer than this in all."""
+    """So does one that has run before and has waited longer than this in all; it then runs to its end undisturbed."""
     settled: float = 0.1
     """Such jobs may have this part of the cluster at most (or be a single one): the rest stays with who is soon done."""
     mend: float = 900.0

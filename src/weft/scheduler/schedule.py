@@ -256,9 +256,9 @@ class _Cycle:
 
     def _overdue(self, job: Waiting) -> bool:
         """Whether it has waited too long, and may therefore have room until its end."""
-        return job.late(self._now, self._policy) and self._running.settles(
-            job.gang, self._policy, self._settled
-        )
+        if not job.late(self._now, self._policy):
+            return False
+        return not job.attained or self._running.settles(job.gang, self._policy, self._settled)
 
     def _order(self, job: Waiting) -> tuple[object, ...]:
         """The one order of the jobs of a queue. Total, and the same everywhere."""
@@ -339,7 +339,7 @@ class _Cycle:
         self._planned.add(job.uid)
         self._turns = self._queues.unmoved(self._turns, job.queue)
         self._promises.pop(job.uid, None)
-        if self._overdue(job):
+        if job.attained and self._overdue(job):
             self._settled += width(job.gang)
         if job.gang.elastic:
             requests = {task.name: task.request for task in job.gang.tasks}

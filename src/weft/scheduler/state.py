@@ -102,7 +102,9 @@ class State:
             attained=waiting.attained,
             checkpoint=checkpoint,
             left_alone=now + self.policy.quantum,
-            settled=waiting.late(now, self.policy) and self.running.settles(waiting.gang, self.policy),
+            settled=waiting.attained > 0
+            and waiting.late(now, self.policy)
+            and self.running.settles(waiting.gang, self.policy),
             resized=now,
         )
         self.restore(job, now)
