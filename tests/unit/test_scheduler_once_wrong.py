@@ -198,3 +198,51 @@ def test_submitting_a_job_twice_is_submitting_it_once() -> None:
     world.state.withdraw("job")
     assert world.plan().empty
     assert world.state.pending.groups == {}
+
+
+def test_what_is_left_of_a_shared_gpu_is_kept_for_the_preemptor() -> None:
+    """Only whole GPUs were held: a third took the rest of the split one, and they stopped each other without end."""
+    for wanted in (0.8, 1):
+        world = World([a_node(cpu=16, gpus=1)], policy=CALM)
+        world.runs("victim", gpus(0.6), -1)
+        world.submit("urgent", gpus(wanted), 10)
+        world.submit("small", gpus(0.4), -2)
+        world.cycle()
+        assert world.let_go() == ["victim"]
+        world.cycle()
+        assert "urgent" in world.running
+
+
+def test_an_error_in_a_cycle_leaves_the_books_as_they_were(monkeypatch: Any) -> None:
+    """What was planned stayed taken, a little more with every try."""
+    from weft.scheduler import schedule as module
+
+    world = World([a_node(cpu=16, gpus=8)], policy=CALM)
+    world.submit("job", gpus(5))
+    monkeypatch.setattr(module._Cycle, "grow", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        world.cycle()
+    assert world.state.cluster.idle[1] == 8
+
+
+def test_a_job_whose_first_checkpoint_comes_late_may_be_asked_to_give_way_at_once() -> None:
+    """It was looked at again only after a quarter of its age."""
+    world = World(
+        [a_node(cpu=16, gpus=8)], policy=DEFAULT, history=known(("short", 8, 60.0), ("long", 8, 1e6))
+    )
+    job = world.runs("long-1", gpus(8))
+    for hour in range(40):
+        world.now = 3600.0 * (hour + 1)
+        world.cycle()
+    world.state.running.saved(job, world.now, world.now)
+    world.submit("short-1", gpus(8))
+    assert world.cycle().preemptions[0].evicted == ("long-1",)
+
+
+def test_an_elastic_job_takes_all_the_room_that_there_is_at_once() -> None:
+    """It took a half of it, then a half of the rest."""
+    world = World([a_node(cpu=16, gpus=7)], policy=CALM)
+    job = world.runs("elastic", an_elastic_gang(1, 1, 16, a_request(1, gpu=1)))
+    world.now = 100.0
+    world.cycle()
+    assert len(job.tasks) == 7

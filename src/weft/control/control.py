@@ -21,6 +21,7 @@ from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
 from weft.control.queues import Asking, OperatorQueues
 from weft.jobtypes.complete import complete
+from weft.model.gang import Request
 from weft.model.job import TrainingJob
 from weft.model.lifecycle import (
     Admitted,
@@ -85,6 +86,8 @@ class Control:
         self.books = Books(backend.nodes(), policy=policy)
         self.queues = OperatorQueues(store, clock, _new_uid, self._ruled)
         self._foresight = Foresight(self.books, clock)
+        self._strays: dict[str, list[tuple[Binding, Request]]] = {}
+        """GPUs of jobs that run on, on nodes that were carved anew."""
         self._loop = asyncio.get_running_loop()
         self._metrics = MetricsIntake(store, backend.metrics_file)
         self.guardian = Guardian(
@@ -314,10 +317,14 @@ class Control:
                 job.spec.queue,
                 job.metadata.owner or "",
                 waited=job.status.waited,
-                attained=job.status.ran,
+                attained=self._kept_work(job),
             )
         )
         self.wake_scheduler()
+
+    def _kept_work(self, job: LiveJob) -> float:
+        """Seconds that it ran before it gave way, if it saved anything of them."""
+        return job.status.ran if job.status.ran and self.backend.saved(job.uid) is not None else 0.0
 
     def _dequeue(self, job: LiveJob) -> None:
         self.books.withdraw(job.uid)
@@ -325,6 +332,8 @@ class Control:
 
     def _release(self, job: LiveJob) -> None:
         now = self.clock()
+        for stray in self._strays.pop(job.uid, ()):
+            self.books.cluster.release(*stray)
         left = self.books.leave(job.uid, now)
         if left is not None:
             if job.status.state is State.COMPLETED:
@@ -339,7 +348,9 @@ class Control:
     def take(self, job: LiveJob) -> None:
         """Take the job's place in the cluster as its status has it."""
         bindings = [
-            self._as_carved_now(task.binding) for task in job.status.tasks if task.binding is not None
+            self._as_carved_now(job.uid, task.binding)
+            for task in job.status.tasks
+            if task.binding is not None
         ]
         self.books.restore(
             Running(
@@ -362,13 +373,25 @@ class Control:
             self.books.running[job.uid].missing = lost
             self.books.running.broken[job.uid] = None
 
-    def _as_carved_now(self, binding: Binding) -> Binding:
-        """Where a task that runs on counts, if its node is gone because the machine was carved anew."""
+    def _as_carved_now(self, uid: str, binding: Binding) -> Binding:
+        """Where a task that runs on counts, if the machine was carved anew: on the node of its name, or the one that has
+        its GPUs now, or the roomiest. GPUs of it that are on yet other nodes are taken there until it ends."""
         rooms = self.books.cluster.rooms
-        if binding.node in rooms:
+        owners: dict[str, list[int]] = {}
+        for name, room in rooms.items():
+            for gpu in room.node.gpus:
+                if gpu.index in binding.gpus:
+                    owners.setdefault(name, []).append(gpu.index)
+        if binding.node in rooms and [*owners] in ([], [binding.node]):
             return binding
-        roomiest = max(rooms.values(), key=lambda room: room.cpu)
-        return Binding(binding.task, roomiest.node.name)
+        roomiest = max(rooms, key=lambda name: (len(owners.get(name, ())), rooms[name].cpu))
+        node = binding.node if binding.node in rooms else roomiest
+        for name, indexes in owners.items():
+            if name != node:
+                stray = (Binding(binding.task, name, (), tuple(indexes)), Request(cpu=0, gpu=len(indexes)))
+                self.books.cluster.take(*stray)
+                self._strays.setdefault(uid, []).append(stray)
+        return Binding(binding.task, node, (), tuple(owners.get(node, ())))
 
     def wake_scheduler(self) -> None:
         """One cycle soon, however many ask for it."""
@@ -384,20 +407,29 @@ class Control:
         plan = schedule(books.snapshot(now), books.policy)
         books.decided(plan)
         for placement in plan.placements:
-            job = self.jobs[placement.uid]
-            books.start(job.uid, placement.bindings, now)
-            self.guardian.handle(job, Placed(placement.bindings), "scheduler")
+            books.start(placement.uid, placement.bindings, now)
+            self._carry_out(placement.uid, Placed(placement.bindings))
         for change in (*plan.repairs, *plan.growths):
             books.join(change.uid, change.bindings, now)
-            self.guardian.handle(self.jobs[change.uid], Joined(change.bindings), "scheduler")
+            self._carry_out(change.uid, Joined(change.bindings))
         for uid in plan.given_up:
-            self.guardian.handle(self.jobs[uid], Preempted("others: no room for its lost tasks"), "scheduler")
+            self._carry_out(uid, Preempted("others: no room for its lost tasks"))
         for preemption in plan.preemptions:
             name = self.jobs[preemption.uid].name
             for uid in preemption.evicted:
-                self.guardian.handle(self.jobs[uid], Preempted(name), "scheduler")
+                self._carry_out(uid, Preempted(name))
             for shrink in preemption.shrunk:
-                self.guardian.handle(self.jobs[shrink.uid], Shrunk(shrink.tasks, name), "scheduler")
+                self._carry_out(shrink.uid, Shrunk(shrink.tasks, name))
+
+    def _carry_out(self, uid: str, event: Event) -> None:
+        """One decision. That one job cannot follow must not keep the others from theirs."""
+        try:
+            self.guardian.handle(self.jobs[uid], event, "scheduler")
+        except Exception:
+            log.exception("job %s: cannot carry out %s", uid, event)
+            if uid in self.books.running:
+                self.books.running[uid].leaving = False
+                self.books.running[uid].shrinking = frozenset()
 
     def explain(self, job: LiveJob) -> Explanation:
         waiting = self.books.pending.get(job.uid)

@@ -45,4 +45,4 @@ async def watch_checkpoints(control: Control) -> None:
         for uid in list(control.books.running.jobs):
             saved = await asyncio.to_thread(control.backend.saved, uid)
             if saved is not None and uid in control.books.running:
-                control.books.running[uid].checkpoint = saved
+                control.books.running.saved(control.books.running[uid], saved, control.clock())

@@ -140,7 +140,11 @@ class Gang:
     """Only of roles whose size may change."""
 
     def task(self, name: str) -> Task:
-        return next(task for task in self.tasks if task.name == name)
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Task]:
+        return {task.name: task for task in self.tasks}
 
     @cached_property
     def signature(self) -> Signature:

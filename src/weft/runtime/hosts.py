@@ -15,11 +15,17 @@ kernel takes no variable of over 128 KiB.
 
 
 def hosts(environ: Mapping[str, str] = os.environ) -> dict[str, list[str]]:
-    """The addresses (host:port) of all tasks by role; KeyError outside a job."""
-    inline = environ.get("WEFT_HOSTS")
-    if inline is None:
-        with open(environ["WEFT_HOSTS_FILE"], encoding="utf-8") as file:
-            inline = file.read()
+    """The addresses (host:port) of all tasks by role; KeyError outside a job.
+
+    Of an elastic job, those that take part now: its file is written anew whenever tasks leave or join.
+    """
+    file = environ.get("WEFT_HOSTS_FILE")
+    told = environ["WEFT_HOSTS"] if file is None else _read(file)
     return {
-        str(role): [str(address) for address in addresses] for role, addresses in json.loads(inline).items()
+        str(role): [str(address) for address in addresses] for role, addresses in json.loads(told).items()
     }
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()

@@ -154,7 +154,8 @@ class Claim:
 
     def sound(self, victim: Victim) -> bool:
         """Whether nothing is overdrawn where the victim came back."""
-        rows = [self.cluster.index[binding.node] for binding in victim.job.tasks.values()]
+        nodes = (binding.node for binding in victim.job.tasks.values())
+        rows = [self.cluster.index[node] for node in nodes if node in self.cluster.index]
         return bool((self.cluster.free[rows] >= 0).all())
 
     def account(self, victim: Victim, sign: int) -> None:

@@ -188,27 +188,34 @@ class Cluster:
         self.take(binding, request)
         self._stack.append((True, binding, request))
 
-    def hold_free(self, binding: Binding, request: Request) -> tuple[Binding, Request] | None:
-        """Plan what is free of this place: all of it, or a part. Says what was held; None if nothing is free."""
+    def hold_free(self, binding: Binding, request: Request) -> list[tuple[Binding, Request]]:
+        """Plan what is free of this place: all of it, or parts, down to what is left of a GPU that is shared."""
         room = self.rooms.get(binding.node)
         if room is None or not room.node.schedulable:
-            return None
+            return []
         if room.fits(request):
-            return self.reserve(binding.task, room.index, request), request
+            return [(self.reserve(binding.task, room.index, request), request)]
+        held = []
+        for index in binding.gpus:
+            left = room.split.get(index, 0)
+            if left:
+                share = Request(cpu=0, gpu_share=min(left, request.gpu_share or left))
+                held.append((Binding(binding.task, binding.node, (), (index,)), share))
+        gpus = tuple(gpu.index for gpu in room.gpus if gpu.index in binding.gpus)
         devices = tuple(
             (name, here) for name, count in request.devices if (here := min(count, room.device(name))) > 0
         )
-        gpus = () if request.gpu_share else tuple(g.index for g in room.gpus if g.index in binding.gpus)
         part = Request(
             cpu=max(0, min(request.cpu, room.cpu)),
             memory=max(0, min(request.memory, room.memory)),
-            gpu=len(gpus),
+            gpu=0 if request.gpu_share else len(gpus),
             devices=devices,
         )
         cpus = tuple(cpu for cpu in binding.cpus if cpu in room.cpu_ids)
-        held = Binding(binding.task, binding.node, cpus, gpus)
-        self.hold(held, part)
-        return held, part
+        held.append((Binding(binding.task, binding.node, cpus, () if request.gpu_share else gpus), part))
+        for place in held:
+            self.hold(*place)
+        return held
 
     def vacate(self, binding: Binding, request: Request) -> None:
         """Plan that this task leaves."""

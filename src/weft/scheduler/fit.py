@@ -194,6 +194,8 @@ def _able(
     """Nodes that are open and have what every task must find, however full they are."""
     able: NDArray[np.bool_] | None = cluster.able.get((selector, tolerations))
     if able is None:
+        if len(cluster.able) >= KEPT:
+            cluster.able.clear()
         rooms = cluster.rooms.values()
         able = cluster.able[selector, tolerations] = np.array(
             [r.node.schedulable and r.matches(selector) and r.tolerated(tolerations) for r in rooms], bool

@@ -16,6 +16,8 @@ import numpy as np
 
 REMEMBERED = 512
 ENOUGH = 8
+CLASSES = 20_000
+"""Kinds of jobs that are remembered; the one known longest is forgotten first."""
 YOUNG = 300.0
 """A job of which nothing is known is expected to run at least this long."""
 _NUMBER = re.compile(r"[-_.]?[0-9a-f]*\d[0-9a-f]*$")
@@ -63,6 +65,8 @@ class History:
         """A job has completed after running this long."""
         for key in like:
             self._classes.setdefault(key, Durations()).add(seconds)
+        while len(self._classes) > CLASSES:
+            del self._classes[next(iter(self._classes))]
 
     def _of(self, like: Likeness, attained: float) -> Durations | None:
         """The narrowest class that knows enough jobs which ran at least this long."""

@@ -255,6 +255,12 @@ class Occupancy:
 
     # ── levels ──
 
+    def saved(self, job: Running, when: float, now: float) -> None:
+        """The job has written a checkpoint; from the first one on it may be asked to give way to its equals."""
+        if job.checkpoint is None:
+            heapq.heappush(self._looks, (max(now, job.left_alone), job.uid, job.started))
+        job.checkpoint = when
+
     def next_look(self) -> float | None:
         return self._looks[0][0] if self._looks else None
 

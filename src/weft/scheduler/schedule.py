@@ -52,6 +52,13 @@ class Snapshot:
 def schedule(snapshot: Snapshot, policy: Policy = DEFAULT) -> Plan:
     """Decide what starts, stops, shrinks and grows now, and what is promised to the rest."""
     cycle = _Cycle(snapshot, policy)
+    try:
+        return _decide(cycle)
+    finally:
+        cycle.unwind()  # whatever happens: the books are only lent
+
+
+def _decide(cycle: _Cycle) -> Plan:
     # 1. what was begun: lost tasks, room that others gave up for somebody, starts that were promised
     cycle.repair()
     cycle.keep_holds()
@@ -165,8 +172,9 @@ class _Cycle:
     def _keep(self, job: Waiting | Running, bindings: tuple[Binding, ...]) -> list[tuple[Binding, Request]]:
         """What is free of a place to come, all of it or a part, is out of reach for the rest of the cycle."""
         requests = {task.name: task.request for task in job.gang.tasks}
-        held = [self._cluster.hold_free(binding, requests[binding.task]) for binding in bindings]
-        return [part for part in held if part is not None]
+        return [
+            part for binding in bindings for part in self._cluster.hold_free(binding, requests[binding.task])
+        ]
 
     def _still_leaving(self, held: Preemption) -> list[str]:
         going = [uid for uid in held.evicted if uid in self._running and self._running[uid].leaving]
@@ -329,9 +337,8 @@ class _Cycle:
         for kept in lent:  # what is left of it is kept again
             made, binding, request = kept
             self._kept.remove(kept)
-            again = self._cluster.hold_free(binding, request) if made.uid != job.uid else None
-            if again is not None:
-                self._kept.append((made, *again))
+            if made.uid != job.uid:
+                self._kept += [(made, *part) for part in self._cluster.hold_free(binding, request)]
         return bindings
 
     def admit(self, job: Waiting, bindings: tuple[Binding, ...]) -> None:
@@ -460,22 +467,32 @@ class _Cycle:
         )
 
     def _grown(self, job: Running) -> tuple[Binding, ...]:
-        """As many more as fit, halving the wish until it does."""
+        """As many more as fit and are allowed."""
         more = [task for task in job.gang.tasks if task.name not in job.tasks]
-        while more:
-            tasks = tuple(more)
-            asked = amounts_of(task.request for task in tasks)
-            if self._queues.refusal(job.queue, job.owner, asked) is None:
+        low, high = 0, len(more) + 1  # so many fit, so many do not
+        best: tuple[Binding, ...] = ()
+        while high - low > 1:
+            middle = len(more) if high > len(more) and not low and not best else (low + high) // 2
+            tasks = tuple(more[:middle])
+            mark = self._cluster.mark()
+            bindings = None
+            if self._queues.refusal(job.queue, job.owner, amounts_of(t.request for t in tasks)) is None:
                 bindings = place(self._cluster, job.gang, tasks, self._mix, near=job.tasks.values())
-                if bindings is not None:
-                    self._queues.plan(job.queue, job.owner, asked)
-                    return bindings
-            more = more[: len(more) // 2]
-        return ()
+                self._cluster.revert(mark)
+            if bindings is None:
+                high = middle
+            else:
+                low, best = middle, bindings
+        for binding in best:
+            self._cluster.hold(binding, job.requests[binding.task])
+        self._queues.plan(job.queue, job.owner, amounts_of(job.requests[b.task] for b in best))
+        return best
 
-    def plan(self) -> Plan:
+    def unwind(self) -> None:
         self._cluster.revert(self._marks[0])
         self._queues.revert(self._marks[1])
+
+    def plan(self) -> Plan:
         return Plan(
             tuple(self._placements),
             tuple(self._repairs),
