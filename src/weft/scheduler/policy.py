@@ -22,7 +22,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    order: Order = Order.EXPECTED
+    order: Order = Order.LEAST_ATTAINED
     fair: bool = True
     """Queues take turns by their share; off: all jobs are in one line."""
     backfill: bool = True
@@ -43,7 +43,7 @@ class Policy:
     """How many jobs may have a promised start at a time."""
     bound: float = 24 * 3600.0
     """A job that has waited longer for its first start goes before others of its priority."""
-    bound_again: float = 14 * 24 * 3600.0
+    bound_again: float = 90 * 24 * 3600.0
     """So does one that has run before and has waited longer than this in all; it then runs to its end undisturbed."""
     settled: float = 0.1
     """Such jobs may have this part of the cluster at most (or be a single one): the rest stays with who is soon done."""
@@ -61,6 +61,7 @@ NAMED = {
     "default": DEFAULT,
     "fifo": Policy(order=Order.FIFO, fair=False, backfill=False, preempt=False, time_share=False, move=False),
     "fifo-backfill": Policy(order=Order.FIFO, fair=False, time_share=False, move=False),
+    "expected": Policy(order=Order.EXPECTED),
     "shortest": Policy(order=Order.SHORTEST, fair=False, move=False, bound_again=inf),
     "least-attained": Policy(order=Order.LEAST_ATTAINED, fair=False, move=False, bound_again=inf),
     "fair": Policy(order=Order.FIFO, time_share=False, move=False),

@@ -24,7 +24,7 @@ from weft.client.start import (
     stop_server,
 )
 
-PolicyName = Literal["default", "fifo", "fifo-backfill", "shortest", "least-attained", "fair"]
+PolicyName = Literal["default", "fifo", "fifo-backfill", "expected", "shortest", "least-attained", "fair"]
 """As in `weft.scheduler.policy`, which the command line does not import."""
 
 
