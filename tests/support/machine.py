@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from support import virtual
 from support.builders import a_job, a_node
 from support.simulated import SimulatedBackend, World
 from weft.control.control import Control
@@ -64,6 +65,31 @@ class WatchedStore(Store):
                 self._writer._queue.clear()
         self._writer.close()
         self._engine.dispose()
+
+
+Tell = Callable[..., None]
+"""Tells a story, `async def story(machine)`, on virtual time; also on `nodes` of one's own."""
+
+
+def told_in(folder: Path) -> Tell:
+    """Stories on a machine whose database lies in this folder. It is up when they begin, and let go at the end."""
+
+    def tell(story: Callable[[Machine], Awaitable[None]], nodes: Iterable[Node] | None = None) -> None:
+        async def whole() -> None:
+            machine = await Machine(folder, nodes).up()
+            try:
+                await story(machine)
+            finally:
+                if not machine.crashed:
+                    await machine.down()
+
+        virtual.run(whole)
+
+    return tell
+
+
+def workers(count: int, **role: Any) -> dict[str, Any]:
+    return {"worker": {"replicas": count, **role}}
 
 
 class Machine:

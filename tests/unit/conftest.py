@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,3 +32,10 @@ def fast_folder() -> Iterator[Path]:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="weft-test-", dir=memory) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def on_a_machine(fast_folder: Path) -> Any:
+    from support.machine import told_in
+
+    return told_in(fast_folder)

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from support import virtual
 from support.builders import a_node
-from support.machine import Machine
+from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER, Run
 from weft.model.lifecycle import Lost
-from weft.model.node import Node
+from weft.model.node import Gpu, Node
 from weft.model.status import State, TaskState
-
-Tell = Callable[..., None]
-
-
-@pytest.fixture
-def on_a_machine(fast_folder: Path) -> Tell:
-    def tell(story: Callable[[Machine], Awaitable[None]], nodes: list[Node] | None = None) -> None:
-        async def whole() -> None:
-            machine = await Machine(fast_folder, nodes).up()
-            try:
-                await story(machine)
-            finally:
-                if not machine.crashed:
-                    await machine.down()
-
-        virtual.run(whole)
-
-    return tell
-
-
-def workers(count: int, **role: Any) -> dict[str, Any]:
-    return {"worker": {"replicas": count, **role}}
 
 
 def sizes(machine: Machine, name: str) -> int:
@@ -195,3 +170,38 @@ def test_a_task_lost_with_its_node_is_replaced_and_the_rest_goes_on(on_a_machine
         assert m.nothing_is_held()
 
     on_a_machine(story)
+
+
+def test_gpus_of_a_task_that_runs_on_are_not_given_away_when_the_machine_is_carved_anew(
+    on_a_machine: Tell,
+) -> None:
+    """Four nodes became two, on which the GPUs have other owners: they were handed out a second time."""
+
+    def carved(count: int) -> list[Node]:
+        each = 8 // count
+        gpus = [tuple(Gpu(i, "v100") for i in range(n * each, (n + 1) * each)) for n in range(count)]
+        return [replace(a_node(f"local-{n}", cpu=16), gpus=gpus[n]) for n in range(count)]
+
+    async def story(m: Machine) -> None:
+        for number in range(3):
+            m.world.script("first", f"worker-{number}", Run(seconds=100))
+        await m.submit("first", roles=workers(3, resources={"gpu": 2}))
+        await m.until("first", State.PROCESSING)
+        m.kill(keep=True)
+        m.world.nodes = tuple(carved(2))
+        await m.up()
+        await m.submit("second", roles=workers(1, resources={"gpu": 2}))
+        await m.submit("third", roles=workers(1, resources={"gpu": 1}))
+        await m.until("second", State.PROCESSING)
+        of = {
+            name: {gpu for t in m.status(name).tasks if t.binding for gpu in t.binding.gpus}
+            for name in ("first", "second")
+        }
+        assert of["first"] | of["second"] == set(range(8))
+        assert not of["first"] & of["second"]
+        assert m.status("third").state is State.QUEUED
+        await m.until("third", State.COMPLETED)
+        await m.until("first", State.COMPLETED)
+        assert m.nothing_is_held()
+
+    on_a_machine(story, carved(4))

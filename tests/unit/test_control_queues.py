@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from support import virtual
 from support.builders import a_gang, a_node, a_request
-from support.machine import Machine
+from support.machine import Machine, told_in
 from support.simulated import FOREVER
 from weft.control.queues import NoQueue
 from weft.model.lifecycle import Refused
@@ -35,18 +34,8 @@ GPUS = 4
 def with_gpus(fast_folder: Path) -> Tell:
     """A machine of 8 CPUs and 4 GPUs."""
 
-    def tell(story: Story) -> None:
-        async def whole() -> None:
-            machine = await Machine(fast_folder, [a_node(cpu=8, gpus=GPUS)]).up()
-            try:
-                await story(machine)
-            finally:
-                if not machine.crashed:
-                    await machine.down()
-
-        virtual.run(whole)
-
-    return tell
+    tell = told_in(fast_folder)
+    return lambda story: tell(story, [a_node(cpu=8, gpus=GPUS)])
 
 
 async def declare(m: Machine, name: str, **spec: Any) -> bool:

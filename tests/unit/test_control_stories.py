@@ -4,48 +4,24 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support import virtual
 from support.builders import a_job, a_node
-from support.machine import Machine
+from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER, Refuse, Run
 from weft.control.control import NameTaken, NotFound
 from weft.model.failures import Code, Permanent, Temporary
 from weft.model.job import TrainingJob
 from weft.model.lifecycle import Refused
-from weft.model.node import Node
 from weft.model.problems import parse
 from weft.model.status import Desire, State
 
-Tell = Callable[..., None]
 ON_FAILURE = {"policy": "on-failure", "max": 3, "backoff": "2s", "maxBackoff": "5s"}
 GIT = {"git": "https://example.org/x.git", "commit": "abcdef1"}
-
-
-@pytest.fixture
-def on_a_machine(fast_folder: Path) -> Tell:
-    def tell(story: Callable[[Machine], Awaitable[None]], nodes: list[Node] | None = None) -> None:
-        async def whole() -> None:
-            machine = await Machine(fast_folder, nodes).up()
-            try:
-                await story(machine)
-            finally:
-                if not machine.crashed:
-                    await machine.down()
-
-        virtual.run(whole)
-
-    return tell
-
-
-def workers(count: int, **role: Any) -> dict[str, Any]:
-    return {"worker": {"replicas": count, **role}}
 
 
 class TestTheWholeWay:

@@ -24,7 +24,6 @@ MOST = 1 << 20
 """A node takes no more tasks than this, even of those that ask for nothing."""
 LOG_LIMIT = 1 << 16
 ROWS_KEPT = 1 << 14
-NOTHING = Request(cpu=0)
 Kind = tuple[str, int, int]
 """Type, memory and generation of a GPU: what a request can ask for."""
 
@@ -234,10 +233,6 @@ class Cluster:
                 self._give(binding, request)
             else:
                 self.take(binding, request)
-
-    def commit(self) -> None:
-        """What is planned has happened."""
-        self._stack.clear()
 
     # ── what happens ──
 
