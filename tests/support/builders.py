@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.jobtypes.complete import complete
+from weft.jobtypes.complete import read_job
 from weft.model.gang import Gang, Request, Span, Task, Within
 from weft.model.job import Restart, RestartPolicy, Strategy, TrainingJob
 from weft.model.node import Gpu, Node
@@ -29,7 +29,7 @@ def a_job(name: str = "demo", **spec: Any) -> TrainingJob:
 
 
 def a_complete_job(name: str = "demo", **spec: Any) -> TrainingJob:
-    return complete(a_job(name, **spec), f"job {name}")
+    return read_job(job_document(name, **spec), f"job {name}")
 
 
 def a_request(

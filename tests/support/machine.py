@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support import virtual
-from support.builders import a_job, a_node
+from support.builders import a_complete_job, a_node
 from support.simulated import SimulatedBackend, World
 from weft.control.control import Control
 from weft.control.live import KIND, LiveJob
@@ -149,7 +149,7 @@ class Machine:
     # ── what a person does ──
 
     async def submit(self, name: str, **spec: Any) -> LiveJob:
-        job, _ = await self.control.submit(a_job(name, **spec), "ann", key=f"key-{name}")
+        job, _ = await self.control.submit(a_complete_job(name, **spec), "ann", key=f"key-{name}")
         return job
 
     async def ask(self, name: str, desire: Desire) -> None:

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from support.builders import a_job, a_node
+from support.builders import a_complete_job, a_node
 from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER, Refuse, Run
 from weft.control.control import NameTaken, NotFound
+from weft.jobtypes.complete import read_job
 from weft.model.failures import Code, Permanent, Temporary
-from weft.model.job import TrainingJob
 from weft.model.lifecycle import Refused
-from weft.model.problems import parse
 from weft.model.status import Desire, State
 
 ON_FAILURE = {"policy": "on-failure", "max": 3, "backoff": "2s", "maxBackoff": "5s"}
@@ -418,12 +417,12 @@ class TestSubmitting:
         async def story(m: Machine) -> None:
             await m.submit("demo")
             with pytest.raises(NameTaken, match="a job demo exists already"):
-                await m.control.submit(a_job("demo"), "bob")
+                await m.control.submit(a_complete_job("demo"), "bob")
             await m.until("demo")
             with pytest.raises(NameTaken):
-                await m.control.submit(a_job("demo"), "bob")
+                await m.control.submit(a_complete_job("demo"), "bob")
             await m.control.remove("demo", "ann")
-            await m.control.submit(a_job("demo"), "bob")
+            await m.control.submit(a_complete_job("demo"), "bob")
             assert m.control.find("demo").metadata.owner == "bob"
 
         on_a_machine(story)
@@ -474,7 +473,7 @@ def test_a_name_made_up_twice_is_made_up_again(on_a_machine: Tell, monkeypatch: 
 
     async def story(m: Machine) -> None:
         monkeypatch.setattr("weft.control.control.secrets.token_hex", lambda _: next(made))
-        nameless = parse(TrainingJob, {"spec": {"command": ["true"]}}, "the job")
+        nameless = read_job({"spec": {"command": ["true"]}}, "the job")
         names = [(await m.control.submit(nameless, "me"))[0].name for _ in range(2)]
         assert names == ["command-aaaaaa", "command-bbbbbb"]
 

@@ -280,6 +280,19 @@ class TestPinning:
         monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: moved.__setitem__(pid, set(cpus)))
         return moved
 
+    def test_nothing_is_looked_for_where_nobody_shares(self):
+        """Once wrong: every start and end of a task walked all processes of the machine."""
+        looks: list[list[int]] = []
+
+        def members(pids: list[int]) -> dict[int, list[int]]:
+            looks.append(pids)
+            return {pid: [] for pid in pids}
+
+        pinning = Pinning({"n": (0, 1)}, members)
+        pinning.started(("u", "own"), "n", (0,), 200)
+        pinning.ended(("u", "own"))
+        assert looks == []
+
     def test_shared_tasks_leave_exclusive_cpus_and_come_back(self, pinned: dict[int, set[int]]) -> None:
         pinning = Pinning({"n": (0, 1, 2, 3)}, members=lambda pids: {pid: [pid + 1] for pid in pids})
         assert pinning.cpus_for("n", ()) == [0, 1, 2, 3]

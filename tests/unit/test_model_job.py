@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from support.builders import GIB, a_complete_job, a_job, job_document
 from weft.jobtypes.catalogue import catalogue
-from weft.jobtypes.complete import complete, read_job
+from weft.jobtypes.complete import read_job
 from weft.model import sizes
 from weft.model.gang import Span, Within, gang_of
 from weft.model.job import PRIORITY_CLASSES, RestartPolicy, TrainingJob
@@ -29,7 +29,7 @@ DIGEST = "sha256:" + "a" * 64
 
 def problems(document: dict[str, Any]) -> list[str]:
     with pytest.raises(Invalid) as refusal:
-        complete(read_job(document, "job demo"), "job demo")
+        read_job(document, "job demo")
     return [str(problem) for problem in refusal.value.problems]
 
 
@@ -268,7 +268,8 @@ class TestMeaning:
     )
     def test_completing_twice_is_completing_once(self, worker: dict[str, Any]) -> None:
         once = a_complete_job(type="parameter-server", roles={"worker": worker})
-        assert complete(once, "job") == once
+        again = read_job(once.model_dump(mode="json", by_alias=True, exclude_none=True), "job")
+        assert again == once
 
     @pytest.mark.parametrize(
         ("gpu", "whole", "share"), [(2, 2, 0), (0.25, 0, 250), ("0.5", 0, 500), (1.0, 1, 0)]
@@ -437,7 +438,7 @@ def test_a_password_in_a_git_url_is_refused() -> None:
 def test_an_unknown_type_does_not_hide_other_problems() -> None:
     document = {"spec": {"type": "comand", "command": ["x"], "roles": {"w": {"resources": {"size": "huge"}}}}}
     with pytest.raises(Invalid) as refused:
-        complete(parse(TrainingJob, document, "the job"), "the job")
+        read_job(document, "the job")
     assert [problem.field for problem in refused.value.problems] == [
         "spec.type",
         "spec.roles.w.resources.size",
@@ -474,6 +475,19 @@ def fields(document: dict[str, Any]) -> list[str]:
     with pytest.raises(Invalid) as refused:
         read_job(document, "the job")
     return [problem.field for problem in refused.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("spec", "wrong"),
+    [
+        ({"comand": ["x"]}, ["spec.comand"]),
+        ({"comand": ["x"], "command": [""]}, ["spec.comand", "spec.command[0]"]),
+        ({"comand": ["x"], "command": 7}, ["spec.comand", "spec.command"]),
+        ({"command": ["x"], "secrets": [{"nme": "s3", "key": "token", "env": "T"}]}, ["spec.secrets[0].nme"]),
+    ],
+)
+def test_what_is_misspelt_is_not_also_missing(spec: dict[str, Any], wrong: list[str]) -> None:
+    assert fields({"spec": spec}) == wrong
 
 
 def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:

@@ -9,7 +9,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ from weft.control.guardian import Guardian
 from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
 from weft.control.queues import Asking, OperatorQueues
-from weft.jobtypes.complete import complete
+from weft.model.changed import changed
 from weft.model.gang import Request
 from weft.model.job import TrainingJob
 from weft.model.lifecycle import (
@@ -140,20 +139,19 @@ class Control:
 
     # ── submitting ──
 
-    def prepare(self, job: TrainingJob, owner: str) -> TrainingJob:
-        """The job with every default filled in, its name made if it has none."""
+    def prepare(
+        self, job: TrainingJob, owner: str, uid: str | None = None, created: float | None = None
+    ) -> TrainingJob:
+        """A complete job as it would be kept, its name made if it has none."""
         metadata = job.metadata
         name = metadata.name
         if name is None:
             name = f"{(metadata.generate_name or job.spec.type).rstrip('-')}-{secrets.token_hex(3)}"
-        what = f"job {name}"
-        metadata = metadata.model_copy(
-            update={"name": name, "generate_name": None, "owner": owner, "uid": None, "created": None}
-        )
-        return complete(job.model_copy(update={"metadata": metadata, "status": None}), what)
+        own = {"name": name, "generate_name": None, "owner": owner, "uid": uid, "created": created}
+        return job.model_copy(update={"metadata": metadata.model_copy(update=own), "status": None})
 
     async def submit(self, job: TrainingJob, owner: str, key: str | None = None) -> tuple[LiveJob, bool]:
-        """Keep a job and let it wait for its place. True if it is new, False if the key was seen before."""
+        """Keep a complete job and let it wait for its place. True if it is new, False if the key was seen before."""
         for _ in range(NAME_TRIES):
             try:
                 return await self._submit(job, owner, key)
@@ -163,11 +161,8 @@ class Control:
         return await self._submit(job, owner, key)  # a name made up here clashed again and again
 
     async def _submit(self, job: TrainingJob, owner: str, key: str | None) -> tuple[LiveJob, bool]:
-        prepared = self.prepare(job, owner)
         now = self.clock()
-        metadata = prepared.metadata.model_copy(update={"uid": _new_uid(now), "created": now})
-        prepared = prepared.model_copy(update={"metadata": metadata})
-        entry = live.live_job(prepared)
+        entry = live.live_job(self.prepare(job, owner, _new_uid(now), now))
         if entry.name in self._names:
             if key is not None and (known := await self._submitted_before(key)) is not None:
                 return known, False
@@ -263,7 +258,7 @@ class Control:
         if not job.status.state.idle:
             await self.ask(name, Desire.DELETE, actor)
             return job.uid not in self.jobs
-        job.status = replace(job.status, desire=Desire.DELETE)
+        job.status = changed(job.status, desire=Desire.DELETE)
         self._names[name] = job  # until it is gone, nobody may resume it from what is still stored
         await asyncio.shield(self.delete(job.uid, name, actor))
         return True

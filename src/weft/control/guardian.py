@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from weft.backends.api import Backend
 from weft.control import results
 from weft.control.live import LiveJob, status_row
 from weft.control.metrics import MetricsIntake
+from weft.model.changed import changed
 from weft.model.failures import Code, Failure, Permanent, Temporary
 from weft.model.lifecycle import (
     Admitted,
@@ -125,7 +125,7 @@ class Guardian:
             and status.failure
             and status.failure.task
         ):
-            status = replace(status, log_tail=tuple(self._log_tail(job.uid, status.failure.task)))
+            status = changed(status, log_tail=tuple(self._log_tail(job.uid, status.failure.task)))
         job.status = status
         changes: list[Any] = [Update(job.uid, partial(status_row, job))]
         if status.state is not previous:

@@ -17,28 +17,22 @@ Rule = Callable[[TrainingJob], list[Problem]]
 
 
 def read_job(document: Any, what: str, further: Rule = lambda job: []) -> TrainingJob:
-    """The job that a document describes; `Invalid` with all that is wrong with its fields and its meaning.
+    """The complete job that a document describes; `Invalid` with all that is wrong with its fields and its meaning.
 
     `further` are the rules that only the caller knows.
     """
     draft = read(TrainingJob, document)
     if (job := draft.value) is None:
         raise Invalid(what, draft.problems)
-    problems = [*draft.problems, *_filled(job, draft)[1], *further(job)]
+    filled, found = _filled(job, draft)
+    problems = [*draft.problems, *found, *further(job)]
     if problems:
         raise Invalid(what, in_order(problems, document))
-    return job
-
-
-def complete(job: TrainingJob, what: str) -> TrainingJob:
-    """The job with its type's defaults, sizes and roles filled in; `Invalid` with every problem otherwise."""
-    filled, problems = _filled(job, Draft(job, []))
-    if problems:
-        raise Invalid(what, problems)
     return filled
 
 
 def _filled(job: TrainingJob, draft: Draft[TrainingJob]) -> tuple[TrainingJob, list[Problem]]:
+    """The job with its type's defaults, sizes and roles, and what in it makes no sense."""
     spec = job.spec
     types = catalogue()
     problems: list[Problem] = []

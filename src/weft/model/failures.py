@@ -25,7 +25,7 @@ class Code(StrEnum):
     HALTED = "HALTED"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Failure:
     code: Code
     message: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import lru_cache
 
 from weft.model.job import Resources, Restart, RestartPolicy, Role, Strategy, TrainingJobSpec
+from weft.model.lazy import lazy
 
 CHIEF_ROLES = ("chief", "master", "launcher", "worker")
 
@@ -33,7 +34,7 @@ class Request:
     def __hash__(self) -> int:
         return self._hash
 
-    @cached_property
+    @lazy
     def _hash(self) -> int:
         """Worked out once: the scheduler looks requests up all the time."""
         return hash((self.cpu, self.memory, self.gpu, self.gpu_type, self.gpu_share, self.devices))
@@ -142,11 +143,11 @@ class Gang:
     def task(self, name: str) -> Task:
         return self._by_name[name]
 
-    @cached_property
+    @lazy
     def _by_name(self) -> dict[str, Task]:
         return {task.name: task for task in self.tasks}
 
-    @cached_property
+    @lazy
     def signature(self) -> Signature:
         """Two gangs of the same signature fit or do not fit alike."""
         counts: dict[tuple[str, Request], int] = {}
@@ -160,12 +161,12 @@ class Gang:
     def elastic(self) -> bool:
         return bool(self.spans)
 
-    @cached_property
+    @lazy
     def preferred(self) -> tuple[Task, ...]:
         """The tasks that the job asks for."""
         return self._sized({span.role: span.preferred for span in self.spans})
 
-    @cached_property
+    @lazy
     def least(self) -> tuple[Task, ...]:
         """The tasks without which the job does not run."""
         return self._sized({span.role: span.minimum for span in self.spans})
@@ -175,7 +176,7 @@ class Gang:
             return self.tasks
         return tuple(task for task in self.tasks if task.index < sizes.get(task.role, task.index + 1))
 
-    @cached_property
+    @lazy
     def gpus(self) -> float:
         """GPUs of the tasks that the job asks for."""
         return sum(task.request.gpus for task in self.preferred)
@@ -229,13 +230,17 @@ def chief_role(roles: Mapping[str, Role]) -> str:
 def request_of(resources: Resources) -> Request:
     gpu = resources.gpu or 0
     shared = 0 < gpu < 1
-    return Request(
-        cpu=resources.cpu or 0,
-        memory=resources.memory or 0,
-        gpu=0 if shared else int(gpu),
-        gpu_type=resources.gpu_type,
-        gpu_share=round(gpu * 1000) if shared else 0,
-        gpu_memory=resources.gpu_memory or 0,
-        gpu_generation=resources.gpu_generation or 0,
-        devices=tuple(sorted(resources.devices.items())),
+    return _the_request(
+        resources.cpu or 0,
+        resources.memory or 0,
+        0 if shared else int(gpu),
+        resources.gpu_type,
+        round(gpu * 1000) if shared else 0,
+        resources.gpu_memory or 0,
+        resources.gpu_generation or 0,
+        tuple(sorted(resources.devices.items())),
     )
+
+
+_the_request = lru_cache(maxsize=4096)(Request)
+"""Jobs that ask for the same share one request, which is then found by being itself."""

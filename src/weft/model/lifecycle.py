@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from weft.model.changed import changed
 from weft.model.failures import Code, Failure
 from weft.model.gang import Gang, Task
 from weft.model.status import Binding, Desire, Exit, JobStatus, State, Stored, TaskState, TaskStatus
@@ -254,7 +255,7 @@ class Refused(Exception):
     """What was asked does not fit the job's state."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Outcome:
     status: JobStatus
     instructions: tuple[Instruction, ...] = ()
@@ -290,7 +291,7 @@ def _admitted(status: JobStatus, event: Admitted, gang: Gang, now: float) -> Out
 
 
 def _enqueue(status: JobStatus, gang: Gang, now: float, cause: str) -> Outcome:
-    queued = replace(status, state=S.QUEUED, queued=now, reason=None)
+    queued = changed(status, state=S.QUEUED, queued=now, reason=None)
     return Outcome(queued, (Enqueue(),), cause)
 
 
@@ -300,7 +301,7 @@ def _placed(status: JobStatus, event: Placed, gang: Gang, now: float) -> Outcome
     launch = status.launch + 1
     places = {binding.task: binding for binding in event.bindings}
     tasks = tuple(
-        replace(
+        changed(
             task, state=TaskState.STARTING, binding=places[task.name], launch=launch, exit=None, finished=None
         )
         if task.name in places
@@ -309,7 +310,7 @@ def _placed(status: JobStatus, event: Placed, gang: Gang, now: float) -> Outcome
     )
     nodes = sorted({binding.node for binding in event.bindings})
     waited = status.waited + (now - status.queued if status.queued is not None else 0.0)
-    deploying = replace(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None, waited=waited)
+    deploying = changed(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None, waited=waited)
     return Outcome(deploying, (Provision(),), f"placed on {_few(nodes)}")
 
 
@@ -319,7 +320,7 @@ def _provisioned(status: JobStatus, event: Provisioned, gang: Gang, now: float) 
     if ending(status):
         return _settle(_none_started(status), gang, now, stop=True)
     if gang.needs_fetch and status.started is None:
-        return Outcome(replace(status, state=S.DOWNLOADING), (Fetch(),), "folders made")
+        return Outcome(changed(status, state=S.DOWNLOADING), (Fetch(),), "folders made")
     return Outcome(status, (_launch(status),))
 
 
@@ -343,12 +344,12 @@ def _launched(status: JobStatus, event: Launched, gang: Gang, now: float) -> Out
     if status.state not in (S.DEPLOYING, S.DOWNLOADING) or status.launch != event.launch:
         return _unchanged(status)
     tasks = tuple(
-        replace(task, state=TaskState.RUNNING, pid=pids[task.name], started=then, due=None)
+        changed(task, state=TaskState.RUNNING, pid=pids[task.name], started=then, due=None)
         if task.launch == event.launch and task.state is TaskState.STARTING
         else task
         for task in status.tasks
     )
-    running = replace(
+    running = changed(
         status,
         state=_pace(tasks),
         tasks=tasks,
@@ -366,19 +367,19 @@ def _undone(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome
     if status.state not in (S.DEPLOYING, S.DOWNLOADING) or status.launch != event.launch:
         return _unchanged(status)
     tasks = tuple(
-        replace(task, state=TaskState.STOPPED, pid=None)
+        changed(task, state=TaskState.STOPPED, pid=None)
         if task.launch == event.launch and task.state.alive
         else task
         for task in status.tasks
     )
-    status = replace(status, tasks=tasks)
+    status = changed(status, tasks=tasks)
     if ending(status):
         return _settle(status, gang, now, stop=True)
     if joining := _joining(status, event.launch):
         return _without(status, joining, event.failure, gang, now)
     if event.temporary:
         return _try_again(status, event, gang, now)
-    return _fail(replace(status, failure=event.failure), gang, now)
+    return _fail(changed(status, failure=event.failure), gang, now)
 
 
 def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome:
@@ -388,8 +389,8 @@ def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outc
     """
     if all(task.launch == event.launch or task.binding is None for task in status.tasks):
         fresh = _fresh(status)
-        tasks = tuple(replace(t, restarts=status.task(t.name).restarts) for t in fresh.tasks)
-        fresh = replace(
+        tasks = tuple(changed(t, restarts=status.task(t.name).restarts) for t in fresh.tasks)
+        fresh = changed(
             fresh,
             tasks=tasks,
             restarts=status.restarts,
@@ -399,14 +400,14 @@ def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outc
             waited=status.waited,
         )
         again = _enqueue(fresh, gang, now, event.failure.message)
-        return replace(again, instructions=(Release(), *again.instructions))
+        return changed(again, instructions=(Release(), *again.instructions))
     tasks = tuple(
-        replace(t, state=TaskState.BACKOFF, due=now + gang.task(t.name).backoff(t.restarts))
+        changed(t, state=TaskState.BACKOFF, due=now + gang.task(t.name).backoff(t.restarts))
         if t.launch == event.launch
         else t
         for t in status.tasks
     )
-    waiting = replace(status, state=S.RESTARTING, tasks=tasks, reason=event.failure.message)
+    waiting = changed(status, state=S.RESTARTING, tasks=tasks, reason=event.failure.message)
     return Outcome(waiting, (), event.failure.message)
 
 
@@ -417,10 +418,10 @@ def _preempted(status: JobStatus, event: Preempted, gang: Gang, now: float) -> O
     running = (S.DEPLOYING, S.DOWNLOADING, S.PROCESSING, S.RESTARTING)
     if status.state not in running or ending(status):
         return _unchanged(status)
-    asked = replace(status, giving_way=event.by, reason=f"gives way to {event.by}")
+    asked = changed(status, giving_way=event.by, reason=f"gives way to {event.by}")
     if status.state in (S.PROCESSING, S.RESTARTING):
         settled = _settle(asked, gang, now, stop=True)
-        return settled if settled.cause else replace(settled, cause=f"gives way to {event.by}")
+        return settled if settled.cause else changed(settled, cause=f"gives way to {event.by}")
     return Outcome(
         asked, (), f"gives way to {event.by}"
     )  # what is under way ends first and then sees the wish
@@ -438,11 +439,11 @@ def _shrunk(status: JobStatus, event: Shrunk, gang: Gang, now: float) -> Outcome
     gone = tuple(t.name for t in going if not t.state.alive)
     for task in going:
         parked = TaskStatus(task.name, launch=task.launch, restarts=task.restarts)
-        status = _with(status, parked if task.name in gone else replace(task, leaving=True))
+        status = _with(status, parked if task.name in gone else changed(task, leaving=True))
     cause = f"{len(going)} task{'s' * (len(going) != 1)} gives way to {event.by}".replace("s gives", "s give")
     stop = (Stop(running, gang.grace),) if running else ()
     free = (ReleaseTasks(gone),) if gone else ()
-    return Outcome(replace(status, reason=cause), (*stop, *free), cause)
+    return Outcome(changed(status, reason=cause), (*stop, *free), cause)
 
 
 def _settle_size(status: JobStatus, gone: tuple[str, ...], gang: Gang, now: float) -> Outcome:
@@ -451,7 +452,7 @@ def _settle_size(status: JobStatus, gone: tuple[str, ...], gang: Gang, now: floa
     size = sum(task.binding is not None for task in left.status.tasks)
     cause = left.cause or f"goes on with {size} task{'s' * (size != 1)}"
     instructions = (ReleaseTasks(gone), *left.instructions)
-    status = left.status if left.cause else replace(left.status, reason=None)
+    status = left.status if left.cause else changed(left.status, reason=None)
     return Outcome(status, instructions, cause)
 
 
@@ -465,7 +466,7 @@ def _joined(status: JobStatus, event: Joined, gang: Gang, now: float) -> Outcome
     launch = status.launch + 1
     places = {binding.task: binding for binding in event.bindings}
     tasks = tuple(
-        replace(
+        changed(
             task,
             state=TaskState.STARTING,
             binding=places[task.name],
@@ -481,7 +482,7 @@ def _joined(status: JobStatus, event: Joined, gang: Gang, now: float) -> Outcome
     count = len(places)
     cause = f"{count} more task{'s' * (count != 1)} on {_few(sorted({b.node for b in event.bindings}))}"
     return Outcome(
-        replace(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None), (Provision(),), cause
+        changed(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None), (Provision(),), cause
     )
 
 
@@ -491,17 +492,17 @@ def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
         return _unchanged(status)
     if ending(status):
         tasks = tuple(
-            replace(t, state=TaskState.STOPPED, pid=None) if t.name in gone else t for t in status.tasks
+            changed(t, state=TaskState.STOPPED, pid=None) if t.name in gone else t for t in status.tasks
         )
-        return _settle(replace(status, tasks=tasks), gang, now)
+        return _settle(changed(status, tasks=tasks), gang, now)
     tasks = tuple(
-        replace(t, state=TaskState.LOST, binding=None, pid=None, leaving=False) if t.name in gone else t
+        changed(t, state=TaskState.LOST, binding=None, pid=None, leaving=False) if t.name in gone else t
         for t in status.tasks
     )
     cause = f"{_few(list(gone))} lost with node {event.node}; waiting to be replaced"
     state = S.RESTARTING if status.state is S.PROCESSING else status.state
     return Outcome(
-        replace(status, state=state, tasks=tasks, reason=cause), (ReleaseTasks(gone, replace=True),), cause
+        changed(status, state=state, tasks=tasks, reason=cause), (ReleaseTasks(gone, replace=True),), cause
     )
 
 
@@ -516,7 +517,7 @@ def _joining(status: JobStatus, launch: int) -> tuple[str, ...]:
 def _without(status: JobStatus, late: tuple[str, ...], failure: Failure, gang: Gang, now: float) -> Outcome:
     """Tasks that were to join could not start: the job goes on without them."""
     tasks = tuple(TaskStatus(t.name, launch=t.launch) if t.name in late else t for t in status.tasks)
-    on = _check_success(replace(status, state=_pace(tasks), tasks=tasks, reason=None), gang, now)
+    on = _check_success(changed(status, state=_pace(tasks), tasks=tasks, reason=None), gang, now)
     return Outcome(on.status, (ReleaseTasks(late), *on.instructions), f"could not grow: {failure.message}")
 
 
@@ -534,7 +535,7 @@ def _exited(status: JobStatus, event: Exited, gang: Gang, now: float) -> Outcome
     if before is None or before.launch != event.launch or before.state is not TaskState.RUNNING:
         return _unchanged(status)
     task = gang.task(event.task)
-    ended = replace(before, pid=None, finished=now if event.time is None else event.time, exit=event.exit)
+    ended = changed(before, pid=None, finished=now if event.time is None else event.time, exit=event.exit)
     good = event.exit.failure is None and event.exit.code == 0
 
     if before.leaving and not ending(status):
@@ -542,22 +543,22 @@ def _exited(status: JobStatus, event: Exited, gang: Gang, now: float) -> Outcome
         return _settle_size(_with(status, parked), (before.name,), gang, now)
     if ending(status):
         state = TaskState.SUCCEEDED if good else TaskState.STOPPED
-        return _settle(_with(status, replace(ended, state=state)), gang, now)
+        return _settle(_with(status, changed(ended, state=state)), gang, now)
     if task.may_restart(before.restarts, good, event.exit.code, event.exit.signal):
         return _back_off(status, ended, task, event.exit, now)
     if good:
-        return _check_success(_with(status, replace(ended, state=TaskState.SUCCEEDED)), gang, now)
-    failed = _with(status, replace(ended, state=TaskState.FAILED))
-    return _fail(replace(failed, failure=_blame(event, before)), gang, now)
+        return _check_success(_with(status, changed(ended, state=TaskState.SUCCEEDED)), gang, now)
+    failed = _with(status, changed(ended, state=TaskState.FAILED))
+    return _fail(changed(failed, failure=_blame(event, before)), gang, now)
 
 
 def _back_off(status: JobStatus, ended: TaskStatus, task: Task, exit: Exit, now: float) -> Outcome:
     due = now + task.backoff(ended.restarts)
-    waiting = replace(ended, state=TaskState.BACKOFF, restarts=ended.restarts + 1, due=due)
+    waiting = changed(ended, state=TaskState.BACKOFF, restarts=ended.restarts + 1, due=due)
     cause = f"{task.name} {describe(exit)}; restart {waiting.restarts} of at most {task.restart.max}"
-    status = _with(replace(status, restarts=status.restarts + 1, reason=cause), waiting)
+    status = _with(changed(status, restarts=status.restarts + 1, reason=cause), waiting)
     if status.state is S.PROCESSING:
-        status = replace(status, state=S.RESTARTING)
+        status = changed(status, state=S.RESTARTING)
     return Outcome(status, (), cause)
 
 
@@ -570,7 +571,7 @@ def _check_success(status: JobStatus, gang: Gang, now: float) -> Outcome:
         done = all(state in (TaskState.SUCCEEDED, TaskState.WAITING) for state in counted)
     if not done:
         return Outcome(status)
-    return _settle(replace(status, succeeded=True), gang, now, stop=True)
+    return _settle(changed(status, succeeded=True), gang, now, stop=True)
 
 
 def _fail(status: JobStatus, gang: Gang, now: float) -> Outcome:
@@ -579,7 +580,7 @@ def _fail(status: JobStatus, gang: Gang, now: float) -> Outcome:
 
 def _blame(event: Exited, task: TaskStatus) -> Failure:
     if event.exit.failure is not None:
-        return replace(event.exit.failure, task=event.task)
+        return changed(event.exit.failure, task=event.task)
     after = f" after {task.restarts} restart{'s' * (task.restarts != 1)}" if task.restarts else ""
     code = Code.SIGNAL if event.exit.signal is not None else Code.EXIT_CODE
     return Failure(code, f"{event.task} {describe(event.exit)}{after}", event.task)
@@ -590,15 +591,15 @@ def _woke(status: JobStatus, event: Woke, gang: Gang, now: float) -> Outcome:
         if now >= status.queued + gang.max_wait:
             why = f": {event.explanation}" if event.explanation else ""
             message = f"waited longer than maxWait ({gang.max_wait:g} s) for a place{why}"
-            failed = replace(status, failure=Failure(Code.UNSCHEDULABLE, message))
+            failed = changed(status, failure=Failure(Code.UNSCHEDULABLE, message))
             settled = _settle(failed, gang, now)
-            return replace(settled, instructions=(Dequeue(), *settled.instructions))
+            return changed(settled, instructions=(Dequeue(), *settled.instructions))
         return _unchanged(status)
     if status.state not in (S.PROCESSING, S.RESTARTING) or ending(status):
         return _unchanged(status)
     if (end := _deadline(status, gang)) is not None and now >= end:
         late = Failure(Code.DEADLINE, f"ran longer than its deadline of {gang.deadline:g} s")
-        return _fail(replace(status, failure=late), gang, now)
+        return _fail(changed(status, failure=late), gang, now)
     return _restart_due(status, gang, now)
 
 
@@ -612,12 +613,12 @@ def _restart_due(status: JobStatus, gang: Gang, now: float) -> Outcome:
         return _unchanged(status)
     launch = status.launch + 1
     tasks = tuple(
-        replace(t, state=TaskState.STARTING, launch=launch, due=None, exit=None, finished=None)
+        changed(t, state=TaskState.STARTING, launch=launch, due=None, exit=None, finished=None)
         if t.name in due
         else t
         for t in status.tasks
     )
-    again = replace(status, state=S.DEPLOYING, launch=launch, tasks=tasks)
+    again = changed(status, state=S.DEPLOYING, launch=launch, tasks=tasks)
     return Outcome(again, (Provision(),), f"restarting {_few(sorted(due))}")
 
 
@@ -631,34 +632,34 @@ def _settle(status: JobStatus, gang: Gang, now: float, *, stop: bool = False) ->
     idle = (TaskState.BACKOFF, TaskState.LOST)
     if any(task.state in idle for task in status.tasks):
         tasks = (
-            replace(t, state=TaskState.STOPPED, due=None) if t.state in idle else t for t in status.tasks
+            changed(t, state=TaskState.STOPPED, due=None) if t.state in idle else t for t in status.tasks
         )
-        status = replace(status, tasks=tuple(tasks))
+        status = changed(status, tasks=tuple(tasks))
     match status.desire:
         case Desire.HALT if not status.succeeded:
-            halted = replace(status, state=S.HALTED, failure=None, reason="halted; checkpoints are kept")
+            halted = changed(status, state=S.HALTED, failure=None, reason="halted; checkpoints are kept")
             return Outcome(halted, (Release(), Retire()), "halted")
         case Desire.CANCEL | Desire.DELETE:
-            cancelled = replace(status, state=S.CANCELLED, failure=None, reason="cancelled", finished=now)
+            cancelled = changed(status, state=S.CANCELLED, failure=None, reason="cancelled", finished=now)
             return Outcome(cancelled, (Release(), Retire()), "cancelled")
         case _:
             pass
     if status.succeeded:
-        return Outcome(replace(status, state=S.STORING), (Store(),), "success rule met")
+        return Outcome(changed(status, state=S.STORING), (Store(),), "success rule met")
     if status.giving_way is not None and status.failure is None:
         return _gave_way(status, now)
     assert status.failure is not None
-    failed = replace(status, state=S.FAILED, reason=status.failure.message, finished=now)
+    failed = changed(status, state=S.FAILED, reason=status.failure.message, finished=now)
     return Outcome(failed, (Release(), Retire()), status.failure.message)
 
 
 def _gave_way(status: JobStatus, now: float) -> Outcome:
     """Nothing of it runs any more: it waits again, and what it has used up stays used up."""
     fresh = _fresh(status)
-    preempted = replace(
+    preempted = changed(
         fresh,
         state=S.PREEMPTED,
-        tasks=tuple(replace(t, restarts=status.task(t.name).restarts) for t in fresh.tasks),
+        tasks=tuple(changed(t, restarts=status.task(t.name).restarts) for t in fresh.tasks),
         restarts=status.restarts,
         preemptions=status.preemptions + 1,
         waited=status.waited,
@@ -672,8 +673,8 @@ def _stored(status: JobStatus, event: ResultsStored, gang: Gang, now: float) -> 
     if status.state is not S.STORING:
         return _unchanged(status)
     if status.desire in (Desire.CANCEL, Desire.DELETE):
-        return _settle(replace(status, results=event.stored), gang, now)
-    completed = replace(
+        return _settle(changed(status, results=event.stored), gang, now)
+    completed = changed(
         status, state=S.COMPLETED, results=event.stored, finished=now, reason=None, desire=Desire.RUN
     )
     return Outcome(
@@ -687,7 +688,7 @@ def _storing_failed(status: JobStatus, event: StoringFailed, gang: Gang, now: fl
     if status.state is not S.STORING:
         return _unchanged(status)
     desire = Desire.RUN if status.desire is Desire.HALT else status.desire
-    return _settle(replace(status, succeeded=False, failure=event.failure, desire=desire), gang, now)
+    return _settle(changed(status, succeeded=False, failure=event.failure, desire=desire), gang, now)
 
 
 # ── what a person asks ───────────────────────────────────────────────────────────────────────────
@@ -697,7 +698,7 @@ def _asked(status: JobStatus, event: Asked, gang: Gang, now: float) -> Outcome:
     if event.desire is Desire.RUN:
         return _resume(status, gang, now)
     if event.desire is Desire.DELETE and status.state.idle:
-        return Outcome(replace(status, desire=Desire.DELETE), (Retire(),), "deleted")
+        return Outcome(changed(status, desire=Desire.DELETE), (Retire(),), "deleted")
     if status.state.finished:
         raise Refused(f"is {status.state} already")
     if event.desire is Desire.HALT and status.state is S.HALTED:
@@ -710,11 +711,11 @@ def _asked(status: JobStatus, event: Asked, gang: Gang, now: float) -> Outcome:
         return _unchanged(status)
     if event.desire is Desire.HALT and status.state is S.STORING:
         raise Refused("is storing its results and will be COMPLETED in a moment")
-    wanted = replace(status, desire=event.desire, reason=f"{event.desire} asked")
+    wanted = changed(status, desire=event.desire, reason=f"{event.desire} asked")
     match status.state:
         case S.PENDING | S.QUEUED | S.PREEMPTED:
             settled = _settle(wanted, gang, now)
-            return replace(settled, instructions=(Dequeue(), *settled.instructions))
+            return changed(settled, instructions=(Dequeue(), *settled.instructions))
         case S.HALTED:
             return _settle(wanted, gang, now)
         case S.PROCESSING | S.RESTARTING:
@@ -779,14 +780,14 @@ def ending(status: JobStatus) -> bool:
 
 
 def _with(status: JobStatus, task: TaskStatus) -> JobStatus:
-    return replace(status, tasks=tuple(task if t.name == task.name else t for t in status.tasks))
+    return changed(status, tasks=tuple(task if t.name == task.name else t for t in status.tasks))
 
 
 def _none_started(status: JobStatus) -> JobStatus:
     tasks = tuple(
-        replace(t, state=TaskState.STOPPED) if t.state is TaskState.STARTING else t for t in status.tasks
+        changed(t, state=TaskState.STOPPED) if t.state is TaskState.STARTING else t for t in status.tasks
     )
-    return replace(status, tasks=tasks)
+    return changed(status, tasks=tasks)
 
 
 def _stop_all(status: JobStatus, gang: Gang) -> Stop:

@@ -82,9 +82,12 @@ def read(model: type[M], document: Any) -> Draft[M]:
     try:
         return Draft(model.model_validate(document), [])
     except ValidationError as error:
-        problems = [_problem(detail, model, document) for detail in _details(error)]
+        meant = {place for detail in _details(error) if (place := _meant(detail, model)) is not None}
+        meant.difference_update(_places(document))
+        details = [detail for detail in _details(error) if detail["loc"] not in meant]
+        problems = [_problem(detail, model, document) for detail in details]
         value, lost = _rest(model, copy.deepcopy(document), error)
-        return Draft(value, problems, frozenset(map(_path, lost)))
+        return Draft(value, problems, frozenset(map(_path, lost | meant)))
 
 
 def in_order(problems: Sequence[Problem], document: Any) -> list[Problem]:
@@ -159,14 +162,24 @@ def _problem(detail: Any, model: type[BaseModel], document: Any) -> Problem:
     field = _path(loc)
     kind: str = detail["type"]
     if kind == "extra_forbidden":
-        known = _field_names(model, loc[:-1])
-        near = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.6)
-        folded = [name for name in known if name.lower() == str(loc[-1]).replace("_", "").lower()]
-        guess = next(iter(folded or near), None)
-        hint = f"did you mean {guess}?" if guess else f"the fields here are {', '.join(known)}"
+        meant = _meant(detail, model)
+        known = ", ".join(_field_names(model, loc[:-1]))
+        hint = f"did you mean {meant[-1]}?" if meant else f"the fields here are {known}"
         return Problem(field, f"unknown field; {hint}")
     value = None if kind == "missing" else _shown(_lookup(document, detail["loc"]))
     return Problem(field, _message(kind, detail), value)
+
+
+def _meant(detail: Any, model: type[BaseModel]) -> Place | None:
+    """The field that a misspelt one was probably meant to be: of that one it need not be said that it is missing."""
+    if detail["type"] != "extra_forbidden":
+        return None
+    *way, written = detail["loc"]
+    known = _field_names(model, tuple(way))
+    folded = [name for name in known if name.lower() == str(written).replace("_", "").lower()]
+    near = difflib.get_close_matches(str(written), known, n=1, cutoff=0.6)
+    guess = next(iter(folded or near), None)
+    return None if guess is None else (*way, guess)
 
 
 def _message(kind: str, detail: Any) -> str:

@@ -93,7 +93,7 @@ class Exit:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaskStatus:
     __pydantic_config__: ClassVar[ConfigDict] = OUTSIDE
     name: str
@@ -119,7 +119,7 @@ class Stored:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobStatus:
     __pydantic_config__: ClassVar[ConfigDict] = OUTSIDE
     state: State

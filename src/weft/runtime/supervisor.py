@@ -17,9 +17,12 @@ import socket
 import time
 from typing import Any
 
-from weft.runtime.identity import boot_id, start_time
+from weft.runtime.identity import Births, boot_id, start_time
 from weft.runtime.taskprocess import COLLECT_INTERVAL, CannotStart, TaskProcess
 from weft.runtime.workfolders import TemporaryFolders, make_folders
+
+EARFUL = 1 << 16
+"""Read at once. A larger buffer is mapped and unmapped for each launch, though most are a few kilobytes."""
 
 
 class Supervisor:
@@ -34,12 +37,14 @@ class Supervisor:
         self.devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self.boot = boot_id()
         self.birth = start_time(os.getpid())
+        self.births = Births()
         self.temporary = TemporaryFolders(f"{os.getpid()}-{self.birth}")
 
     def run(self) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.umask(0o022)
+        _yield_to_the_server()
         while self.channel is not None or self.tasks:
             self._wait()
             self._send()
@@ -65,8 +70,11 @@ class Supervisor:
             for task in tasks:
                 self._give_tmp(task, message["tmpRoot"])
                 task.prepare()
+            births = {}
             for task in tasks:
+                before = self.births.now()
                 task.start(self.devnull)
+                births[task.name] = [task.pid, self.births.of(task.pid, before)]
         except CannotStart as problem:
             for task in tasks:
                 task.kill()
@@ -75,8 +83,7 @@ class Supervisor:
             self._end_launch()
             return
         self.tasks = tasks
-        pids = {task.name: [task.pid, start_time(task.pid)] for task in tasks}
-        self._note({"event": "started", "time": time.time(), "pids": pids})
+        self._note({"event": "started", "time": time.time(), "pids": births})
 
     def _give_tmp(self, task: TaskProcess, root: str) -> None:
         if "TMPDIR" in task.spec["env"]:
@@ -134,7 +141,7 @@ class Supervisor:
     def _read(self) -> None:
         assert self.channel is not None
         try:
-            data = self.channel.recv(1 << 20)
+            data = self.channel.recv(EARFUL)
         except OSError:  # reset: the server was killed before it had read everything
             data = b""
         if not data:
@@ -178,6 +185,12 @@ class Supervisor:
                 self.channel.sendall(lines)
             except OSError:
                 self.channel = None
+
+
+def _yield_to_the_server() -> None:
+    """A supervisor that is woken by the server does not push it off its CPU; tasks are scheduled as ever."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _undone(code: str, message: str, task: str | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ JOIN_CGROUPS = (
     'shift; n=$((n-1)); done; exec "$@"'
 )
 """Runs as the task before it is the task. A group that refuses it is named in the file $0: 125 may be the task's own."""
-READ_SIZE = 1 << 18
+READ_SIZE = 1 << 16
 COLLECT_INTERVAL = 1.0
 BURST_SECONDS = 1.0
 
@@ -142,6 +142,7 @@ class TaskProcess:
                     (os.POSIX_SPAWN_DUP2, write_end, 2),
                 ),
                 setsid=True,
+                scheduler=(os.SCHED_OTHER, os.sched_param(0)),  # not as its supervisor
                 setsigmask=(),
                 setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ),
             )

@@ -279,6 +279,8 @@ class Cluster:
     def amounts(self, binding: Binding, request: Request) -> Ints:
         """What the task takes of its node at most, by column: a share counts as the whole GPU that it may be the
         last to leave."""
+        if not binding.gpus:
+            return self._row(request)
         row = self._row(request).copy()
         places = self._positions[self.index[binding.node]]
         for index in binding.gpus:

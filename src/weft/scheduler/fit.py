@@ -17,6 +17,9 @@ from weft.scheduler.cluster import CPU, MEMORY, MOST, WHOLE, Cluster, Ints
 NEVER = np.int64(2**62)
 KEPT = 1024
 FEW = 6
+"""So many nodes are computed one by one, more as arrays."""
+LONG = 64
+"""So many changes are looked through, however small the cluster is, before all of it is computed again."""
 GIB = 2**30
 FRAGMENT = 64
 """How many GiB to be moved weigh as much as one GPU that is left in pieces nobody asks for."""
@@ -73,7 +76,7 @@ class Fit:
         if mix != self.mix:
             self._set_mix(mix)
             self._epoch = -1
-        if self._epoch != cluster.epoch or len(cluster.touched) - self._seen > len(self.count):
+        if self._epoch != cluster.epoch or len(cluster.touched) - self._seen > max(len(self.count), LONG):
             self._compute(slice(None))
             self._epoch, self._seen = cluster.epoch, len(cluster.touched)
         elif self._seen < len(cluster.touched):

@@ -64,7 +64,10 @@ class History:
     def record(self, like: Likeness, seconds: float) -> None:
         """A job has completed after running this long."""
         for key in like:
-            self._classes.setdefault(key, Durations()).add(seconds)
+            known = self._classes.get(key)
+            if known is None:
+                known = self._classes[key] = Durations()
+            known.add(seconds)
         while len(self._classes) > CLASSES:
             del self._classes[next(iter(self._classes))]
 

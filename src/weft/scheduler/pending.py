@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from weft.model.gang import Gang
+from weft.model.lazy import lazy
 from weft.scheduler.fit import Mix
 from weft.scheduler.history import Likeness, likeness
 from weft.scheduler.policy import Policy
@@ -35,20 +35,20 @@ class Waiting:
     rank: float = 0.0
     """Among jobs of its priority and queue: the lowest first, then who has waited longer."""
 
-    @cached_property
+    @lazy
     def amounts(self) -> Amounts:
         """What it asks of its queue."""
         return amounts_of(task.request for task in self.gang.preferred)
 
-    @cached_property
+    @lazy
     def least(self) -> Amounts:
         return amounts_of(task.request for task in self.gang.least)
 
-    @cached_property
+    @lazy
     def like(self) -> Likeness:
         return likeness(self.owner, self.name, self.gang.gpus)
 
-    @cached_property
+    @lazy
     def key(self) -> Key:
         return (self.priority, self.queue, self.owner, self.gang.signature)
 

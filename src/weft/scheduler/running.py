@@ -10,11 +10,11 @@ import heapq
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
 from weft.model.gang import Gang, Request
+from weft.model.lazy import lazy
 from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster, Ints
 from weft.scheduler.history import History, Likeness, likeness
@@ -59,15 +59,15 @@ class Running:
     """Since when it misses them."""
     bands: dict[str, Band] = field(default_factory=dict)
 
-    @cached_property
+    @lazy
     def like(self) -> Likeness:
         return likeness(self.owner, self.name, self.gang.gpus)
 
-    @cached_property
+    @lazy
     def requests(self) -> dict[str, Request]:
         return {task.name: task.request for task in self.gang.tasks}
 
-    @cached_property
+    @lazy
     def _roles(self) -> dict[str, str]:
         return {task.name: task.role for task in self.gang.tasks}
 

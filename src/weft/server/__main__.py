@@ -90,6 +90,7 @@ async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket)
     from weft.server.cluster import ClusterOperations, server_facts
     from weft.server.jobs import JobOperations
     from weft.server.packages import Packages
+    from weft.server.protocol import Protocol
     from weft.server.queues import QueueOperations
     from weft.server.secrets import Secrets
     from weft.store.store import Store
@@ -110,6 +111,7 @@ async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket)
     cluster.document = lambda: openapi.document(operations)
     config = uvicorn.Config(
         app.build(operations, home.token()),
+        http=Protocol,
         log_config=None,
         access_log=False,
         proxy_headers=False,
@@ -126,6 +128,9 @@ async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket)
         signal.signal(number, server.handle_exit)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(
+        20_000, 20, 50
+    )  # little here is in cycles; at the default it was a twentieth of all work
     home.announce(facts)
     log.info("weft %s at %s, data in %s", facts["version"], address, home.path)
     try:

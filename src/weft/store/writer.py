@@ -16,10 +16,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Engine, bindparam, delete, insert, literal_column, update
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import Engine
 
 from weft.store.changes import Create, Delete, Happened, Measured
 from weft.store.database import StoreError, StoreFull, is_full
@@ -29,27 +30,47 @@ RETRY_SECONDS = 0.5
 MOST_AT_ONCE = 2000
 log = logging.getLogger("weft.store")
 
-_DIALECT = sqlite.dialect(paramstyle="named")
-
-
-def _sql(statement: Any) -> str:
-    """Compiled once: the writer hands plain SQL to the driver, since it runs for every change there is."""
-    return str(statement.compile(dialect=_DIALECT))
-
-
-_INSERT = _sql(insert(resources))
-_EVENT = _sql(insert(events))
-_METRIC = _sql(insert(metrics).values({c.name: bindparam(c.name) for c in metrics.c if c.name != "id"}))
-_OFFSET = _sql(
-    sqlite.insert(metric_offsets).on_conflict_do_update(
-        index_elements=["uid", "task"], set_={"offset": literal_column("excluded.offset")}
-    )
-)
 _DELETES = [
-    _sql(delete(table).where(table.c.uid == bindparam("the_uid")))
+    f"DELETE FROM {table.name} WHERE uid = ?"  # noqa: S608  (names of our own tables)
     for table in (resources, events, metrics, metric_offsets)
 ]
-_EMPTY = dict.fromkeys(column.name for column in resources.c)
+_RESOURCE = tuple(column.name for column in resources.c)
+_EVENT = tuple(column.name for column in events.c)
+_METRIC = tuple(column.name for column in metrics.c if column.name != "id")
+_OFFSET = ("uid", "task", "offset")
+ROWS = 32
+
+
+@cache
+def _insert(table: str, columns: tuple[str, ...], rows: int) -> str:
+    again = "ON CONFLICT (uid, task) DO UPDATE SET offset = excluded.offset"
+    end = again if table == metric_offsets.name else ""
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {_marks(len(columns), rows)} {end}"  # noqa: S608
+
+
+@cache
+def _update(columns: tuple[str, ...], rows: int) -> str:
+    """The first of the values is the resource's uid."""
+    new = ", ".join(f"{name} = new.column{number}" for number, name in enumerate(columns, 2))
+    values = _marks(1 + len(columns), rows)
+    return f"UPDATE resources SET {new} FROM (VALUES {values}) AS new WHERE resources.uid = new.column1"  # noqa: S608
+
+
+def _marks(columns: int, rows: int) -> str:
+    return ", ".join([f"({', '.join('?' * columns)})"] * rows)
+
+
+def _execute(
+    connection: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[Sequence[Any]]
+) -> None:
+    """Many rows with few statements: each lets go of the interpreter's lock, and under load its thread then waits for
+    the event loop to let go of it too. Powers of two, so that there are few statements to be kept prepared."""
+    start = 0
+    while start < len(rows):
+        count = min(1 << ((len(rows) - start).bit_length() - 1), ROWS)
+        values = [value for row in rows[start : start + count] for value in row]
+        connection.execute(statement(count), values)
+        start += count
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +112,6 @@ class Writer:
         self._wake = threading.Condition()
         self._stopping = False
         self._loop = asyncio.get_running_loop()
-        self._updates: dict[tuple[str, ...], str] = {}
         self.full = False
         self._thread = threading.Thread(target=self._run, name="weft-store", daemon=True)
         self._thread.start()
@@ -223,20 +243,20 @@ class Writer:
             if isinstance(change, Delete):
                 self._apply_together(connection, changes[start:index])
                 for statement in _DELETES:
-                    connection.execute(statement, {"the_uid": change.uid})
+                    connection.execute(statement, (change.uid,))
                 start = index + 1
         self._apply_together(connection, changes[start:])
 
     def _apply_together(self, connection: sqlite3.Connection, changes: list[Any]) -> None:
         created: dict[str, dict[str, Any]] = {}
         updated: dict[str, dict[str, Any]] = {}
-        happened: list[dict[str, Any]] = []
-        points: list[dict[str, Any]] = []
+        happened: list[Sequence[Any]] = []
+        points: list[list[Any]] = []
         offsets: dict[tuple[str, str], int] = {}
         for change in changes:
             match change:
                 case Happened():
-                    happened.append({name: getattr(change, name) for name in change.__slots__})
+                    happened.append(_event(change))
                 case Written(uid, row):
                     if uid in created:
                         created[uid].update(row)
@@ -248,41 +268,27 @@ class Writer:
                     points += (_point(change.uid, point) for point in change.points)
                     offsets[change.uid, change.task] = change.offset
         if created:
-            connection.executemany(_INSERT, [{**_EMPTY, **row} for row in created.values()])
-        if updated:
-            self._update(connection, updated)
-        if points:
-            connection.executemany(_METRIC, points)
-        if offsets:
-            rows = [{"uid": uid, "task": task, "offset": offset} for (uid, task), offset in offsets.items()]
-            connection.executemany(_OFFSET, rows)
-        if happened:
-            connection.executemany(_EVENT, happened)
-
-    def _update(self, connection: sqlite3.Connection, updated: dict[str, dict[str, Any]]) -> None:
-        by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+            rows = [[row.get(name) for name in _RESOURCE] for row in created.values()]
+            _execute(connection, partial(_insert, resources.name, _RESOURCE), rows)
+        by_columns: dict[tuple[str, ...], list[list[Any]]] = {}
         for uid, row in updated.items():
-            by_columns.setdefault(tuple(sorted(row)), []).append({**row, "the_uid": uid})
+            by_columns.setdefault(tuple(row), []).append([uid, *row.values()])
         for columns, rows in by_columns.items():
-            statement = self._updates.get(columns)
-            if statement is None:
-                values: dict[str, Any] = {column: bindparam(column) for column in columns}
-                statement = _sql(
-                    update(resources).where(resources.c.uid == bindparam("the_uid")).values(values)
-                )
-                self._updates[columns] = statement
-            connection.executemany(statement, rows)
+            _execute(connection, partial(_update, columns), rows)
+        if points:
+            _execute(connection, partial(_insert, metrics.name, _METRIC), points)
+        if offsets:
+            rows = [[*key, offset] for key, offset in offsets.items()]
+            _execute(connection, partial(_insert, metric_offsets.name, _OFFSET), rows)
+        if happened:
+            _execute(connection, partial(_insert, events.name, _EVENT), happened)
 
 
-def _point(uid: str, point: Any) -> dict[str, Any]:
+_event: Callable[[Happened], Sequence[Any]] = attrgetter(*_EVENT)
+
+
+def _point(uid: str, point: Any) -> list[Any]:
     """SQLite keeps no NaN and JSON no infinity: both are written as words."""
     finite = math.isfinite(point.value)
-    return {
-        "uid": uid,
-        "task": point.task,
-        "name": point.name,
-        "step": point.step,
-        "time": point.time,
-        "value": point.value if finite else None,
-        "special": None if finite else str(point.value),
-    }
+    value, special = (point.value, None) if finite else (None, str(point.value))
+    return [uid, point.task, point.name, point.step, point.time, value, special]

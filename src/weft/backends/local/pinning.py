@@ -54,6 +54,8 @@ class Pinning:
                 self._move_shared(here)
 
     def _move_shared(self, here: _NodeCpus) -> None:
+        if not here.shared:
+            return
         for pid, below in self._members(list(here.shared.values())).items():
             for member in (pid, *below):
                 _pin(member, here.pool)
