@@ -65,6 +65,10 @@ class Task:
     service: bool = False
     chief: bool = False
 
+    def __hash__(self) -> int:
+        """Of what tells most tasks apart: groups of tasks are looked up all the time."""
+        return hash((self.name, self.request))
+
     def may_restart(self, restarts: int, good: bool, exit_code: int | None, signal: int | None) -> bool:
         """Whether the policy grants another start after this exit."""
         if restarts >= self.restart.max:

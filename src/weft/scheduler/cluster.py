@@ -126,6 +126,8 @@ class Cluster:
             self._fill_row(row, node)
         self.total: Ints = self.free.copy()
         self.rooms = {node.name: Room(self, number, node) for number, node in enumerate(self.nodes)}
+        self.open: NDArray[np.bool_] = np.array([node.schedulable for node in self.nodes], bool)
+        self.tainted = [room for room in self.rooms.values() if room.node.taints]
         self.racks = _zones([node.rack for node in self.nodes])
         self.fabrics = _zones([node.fabric for node in self.nodes])
         self._rooms = list(self.rooms.values())

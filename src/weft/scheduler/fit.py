@@ -199,10 +199,11 @@ def _able(
     if able is None:
         if len(cluster.able) >= KEPT:
             cluster.able.clear()
-        rooms = cluster.rooms.values()
-        able = cluster.able[selector, tolerations] = np.array(
-            [r.node.schedulable and r.matches(selector) and r.tolerated(tolerations) for r in rooms], bool
-        )
+        able = cluster.open.copy()
+        for room in cluster.rooms.values() if selector else cluster.tainted:
+            if not (room.matches(selector) and room.tolerated(tolerations)):
+                able[room.index] = False
+        cluster.able[selector, tolerations] = able
     return able
 
 
