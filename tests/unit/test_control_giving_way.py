@@ -106,6 +106,26 @@ def test_a_server_killed_while_a_job_gives_way_ends_the_story_all_the_same(on_a_
     on_a_machine(story)
 
 
+def test_a_server_that_comes_back_stops_no_second_job_for_the_same_room(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        for name in ("first", "second"):
+            m.world.script(name, "worker-0", Run(seconds=300, after_term=20), Run(seconds=5))
+            await m.submit(name, roles=workers(1, resources={"cpu": 2}))
+            await m.until(name, State.PROCESSING)
+        await m.submit("urgent", priority="production", roles=workers(1, resources={"cpu": 2}))
+        await m.passes(5)
+        m.kill()
+        await m.passes(2)
+        await m.up()
+        await m.until("urgent", State.COMPLETED)
+        for name in ("first", "second"):
+            await m.until(name, State.COMPLETED)
+        preempted = [m.status(name).preemptions for name in ("first", "second")]
+        assert sorted(preempted) == [0, 1]
+
+    on_a_machine(story)
+
+
 ELASTIC = {"worker": {"replicas": 4, "minReplicas": 2, "maxReplicas": 8, "resources": {"cpu": 1}}}
 
 

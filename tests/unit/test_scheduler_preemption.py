@@ -117,6 +117,36 @@ def test_freed_room_goes_to_whom_it_was_freed_for_and_to_nobody_else() -> None:
     assert world.running == {"urgent"}
 
 
+def test_whoever_is_leaving_already_is_waited_for_before_anybody_else_is_stopped() -> None:
+    """Once wrong: after a restart nobody knew for whom a job was giving way, and a second one had to."""
+    world = world_of(2)
+    world.runs("a", gpus(8))
+    world.runs("b", gpus(8))
+    world.submit("urgent", gpus(8), 10)
+    (preemption,) = world.cycle().preemptions
+    world.state.holds.clear()  # as after a restart
+    plan = world.cycle()
+    assert plan.preemptions == ()
+    assert [(held.uid, held.evicted) for held in plan.holds] == [("urgent", preemption.evicted)]
+    world.submit("second", gpus(8), 10)
+    other = {"a": "b", "b": "a"}[preemption.evicted[0]]
+    assert [preempted.evicted for preempted in world.cycle().preemptions] == [(other,)], "one for each of them"
+
+
+def test_tasks_that_are_leaving_already_are_waited_for_too() -> None:
+    world = world_of(1)
+    world.runs("wide", an_elastic_gang(2, 8, 8, a_request(1, gpu=1)))
+    world.submit("urgent", gpus(3), 10)
+    (preemption,) = world.cycle().preemptions
+    world.state.holds.clear()
+    plan = world.cycle()
+    assert plan.preemptions == ()
+    assert [held.shrunk for held in plan.holds] == [preemption.shrunk]
+    world.let_go()
+    world.cycle()
+    assert (len(world.state.running["wide"].tasks), world.running) == (5, {"wide", "urgent"})
+
+
 def test_a_preemptor_that_is_withdrawn_leaves_the_room_to_all() -> None:
     world = world_of(1)
     world.runs("victim", gpus(8))

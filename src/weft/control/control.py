@@ -425,6 +425,7 @@ class Control:
             if uid in self.books.running:
                 self.books.running[uid].leaving = False
                 self.books.running[uid].shrinking = frozenset()
+                self.books.running.told(self.books.running[uid])
 
     def explain(self, job: LiveJob) -> Explanation:
         waiting = self.books.pending.get(job.uid)

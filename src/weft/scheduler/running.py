@@ -159,6 +159,8 @@ class Occupancy:
         """Jobs with tasks to be replaced."""
         self.on_node: list[dict[tuple[str, str], None]] = [{} for _ in cluster.nodes]
         self.elastic: dict[str, None] = {}
+        self.leaving: dict[str, None] = {}
+        """Jobs that were told to stop, or some of whose tasks were."""
         self.settled = 0.0
         """How wide those are together who are left alone to their end."""
         self._looks: list[tuple[float, str, float]] = []
@@ -191,10 +193,18 @@ class Occupancy:
             self.elastic[job.uid] = None
         if job.missing:
             self.broken[job.uid] = None
+        self.told(job)
         tasks, job.tasks = job.tasks, {}
         self.add_tasks(job, tasks.values())
         if look is not None:
             heapq.heappush(self._looks, (look, job.uid, job.started))
+
+    def told(self, job: Running) -> None:
+        """What the job was told has changed."""
+        if job.leaving or job.shrinking:
+            self.leaving[job.uid] = None
+        else:
+            self.leaving.pop(job.uid, None)
 
     def add_tasks(self, job: Running, bindings: Iterable[Binding]) -> None:
         for binding in bindings:
@@ -226,6 +236,7 @@ class Occupancy:
             self.settled -= width(job.gang)
         self.elastic.pop(uid, None)
         self.broken.pop(uid, None)
+        self.leaving.pop(uid, None)
         self.remove_tasks(job, list(job.tasks))
         return job
 

@@ -18,7 +18,7 @@ from weft.scheduler.feasible import could_ever_fit, place, place_elastic
 from weft.scheduler.fit import Mix
 from weft.scheduler.history import History
 from weft.scheduler.pending import Group, Key, Pending, Waiting
-from weft.scheduler.plan import Change, Placement, Plan, Preemption, Promise, Wait
+from weft.scheduler.plan import Change, Placement, Plan, Preemption, Promise, Shrink, Wait
 from weft.scheduler.policy import DEFAULT, Policy
 from weft.scheduler.preempt import Preempting
 from weft.scheduler.promise import Leaver, end_of, length_of, promise
@@ -155,10 +155,7 @@ class _Cycle:
             if whole and self._queues.refusal(job.queue, job.owner, job.least) is None:
                 self.admit(job, tuple(binding for binding, _ in kept))
             elif any(self._still_leaving(held)):
-                self._holds.append(held)
-                self._planned.add(job.uid)
-                self._waiting.append((job.uid, Wait.HELD))
-                self._queues.plan(job.queue, job.owner, job.least)
+                self._hold(job, held)
             else:  # everybody has left and it still does not fit: it waits as all others do
                 self._cluster.revert(mark)
 
@@ -358,6 +355,8 @@ class _Cycle:
         """Others give way, if that makes it fit; what is free of its future place is kept for it at once."""
         if not self._policy.preempt or not len(self._running):
             return False
+        if self._wait_for_leaving(job):
+            return True
         level = OVERDUE if self._overdue(job) else level_of(job.rank)
         kind = (job.gang.signature, job.priority, job.queue if self._queues.guarantees else "")
         if level >= self._hopeless.get(kind, 1 << 30):
@@ -385,6 +384,49 @@ class _Cycle:
             None  # others are still there where the job is to be: until they have left, nothing is known
         )
         return True
+
+    def _wait_for_leaving(self, job: Waiting) -> bool:
+        """Nobody more gives way where enough is being given up already, for a job that has gone away since or by the
+        word of a server that was restarted."""
+        leaving = self._left_to_nobody()
+        if not leaving:
+            return False
+        mark = self._cluster.mark()
+        for other, tasks in leaving:
+            for name in tasks:
+                self._cluster.vacate(other.tasks[name], other.requests[name])
+        bindings = place(self._cluster, job.gang, job.gang.least, self._mix)
+        self._cluster.revert(mark)
+        if bindings is None:
+            return False
+        nodes = {binding.node for binding in bindings}
+        there = [(o, tasks) for o, tasks in leaving if any(o.tasks[name].node in nodes for name in tasks)]
+        evicted = tuple(other.uid for other, _ in there if other.leaving)
+        shrunk = tuple(Shrink(other.uid, tasks) for other, tasks in there if not other.leaving)
+        self._hold(job, Preemption(job.uid, evicted, shrunk, bindings))
+        self._keep(job, bindings)
+        self._terms = None
+        return True
+
+    def _left_to_nobody(self) -> list[tuple[Running, tuple[str, ...]]]:
+        """Who is leaving, with which tasks, and is waited for by no job."""
+        if not self._running.leaving:
+            return []
+        awaited = {
+            uid
+            for held in (*self._holds, *self._preemptions)
+            for uid in (*held.evicted, *(shrink.uid for shrink in held.shrunk))
+        }
+        going = (self._running[uid] for uid in self._running.leaving if uid not in awaited)
+        return [
+            (job, tuple(job.tasks if job.leaving else sorted(job.shrinking & {*job.tasks}))) for job in going
+        ]
+
+    def _hold(self, job: Waiting, held: Preemption) -> None:
+        self._holds.append(held)
+        self._planned.add(job.uid)
+        self._waiting.append((job.uid, Wait.HELD))
+        self._queues.plan(job.queue, job.owner, job.least)
 
     def _worth_trying(self, claim: Claim) -> bool:
         """By the sums, which are the same for all jobs of one priority, level and queue."""

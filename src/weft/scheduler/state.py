@@ -138,6 +138,7 @@ class State:
         bindings = [(job.tasks[name], job.requests[name]) for name in gone]
         self.running.remove_tasks(job, gone)
         job.shrinking -= {*gone}
+        self.running.told(job)
         if missing:
             job.missing = (*job.missing, *gone)
             job.broken = now
@@ -174,9 +175,11 @@ class State:
                 self.holds[moved.uid] = Preemption(moved.uid, (), (), moved.bindings)
             for uid in preemption.evicted:
                 self.running[uid].leaving = True
+                self.running.told(self.running[uid])
             for shrink in preemption.shrunk:
                 job = self.running[shrink.uid]
                 job.shrinking |= {*shrink.tasks}
+                self.running.told(job)
 
     def completed(self, job: Running, now: float) -> None:
         """The job has ended by itself: what it took says something about jobs like it."""
