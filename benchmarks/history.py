@@ -16,7 +16,7 @@ from harness import job
 
 from weft.backends.local.folders import JobFolder
 from weft.control import live
-from weft.jobtypes.complete import complete
+from weft.jobtypes.complete import read_job
 from weft.model import lifecycle
 from weft.model.job import TrainingJob
 from weft.model.status import Binding, Exit, Stored
@@ -97,7 +97,7 @@ def _submitted(number: int, created: float) -> TrainingJob:
         },
     )
     document["metadata"] |= {"labels": {"team": "vision", "sweep": f"s{number // 100}"}}
-    asked = TrainingJob.model_validate(document)
+    asked = read_job(document, "job")
     uid = f"{int(created * 1000):011x}{number:010x}"
     metadata = asked.metadata.model_copy(update={"uid": uid, "created": created, "owner": OWNER})
-    return complete(asked.model_copy(update={"metadata": metadata}), "job")
+    return asked.model_copy(update={"metadata": metadata})

@@ -1,6 +1,6 @@
 """`make bench`: every claim measured, one table, results/summary.json and the table in docs/benchmarks.md.
 
-    .venv/bin/python benchmarks/run.py [--quick] [--no-peers | --install-peers] [NAME ...]
+    .venv/bin/python benchmarks/run.py [--quick] [--no-peers | --install-peers] [--trace philly.csv] [NAME ...]
 
 With names, only these are measured anew; the table is made of all result files there are.
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from harness import BENCHMARKS, arguments, print_claims, results_folder
 
-NAMES = ("throughput", "latency", "overhead", "cli", "scale", "scheduler_speed")
+NAMES = ("throughput", "latency", "overhead", "cli", "scale", "scheduler_speed", "simulator")
 PAGE = BENCHMARKS.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- results: begin (benchmarks/run.py writes this part) -->", "<!-- results: end -->"
 
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--no-peers", action="store_true", help="leave Slurm and Ray out")
     parser.add_argument("--install-peers", action="store_true", help="install Slurm and Ray first")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="the Philly trace, for the simulator")
     options = parser.parse_args()
     if unknown := set(options.names) - set(NAMES):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
@@ -45,6 +47,7 @@ def main() -> None:
 def measure(name: str, options: Any) -> bool:
     command = [sys.executable, str(BENCHMARKS / f"{name}.py")]
     command += ["--quick"] if options.quick else []
+    command += ["--trace", str(options.trace)] if name == "simulator" and options.trace else []
     if name == "throughput":
         command += ["--no-peers"] if options.no_peers else []
         command += ["--install-peers"] if options.install_peers else []
