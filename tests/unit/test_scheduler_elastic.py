@@ -162,11 +162,11 @@ def test_a_lost_task_for_which_there_is_no_room_waits_while_the_job_keeps_the_re
 
 
 def test_what_runs_with_tasks_missing_is_repaired_after_a_restart_too() -> None:
-    from weft.scheduler.forecast import copied
+    from weft.scheduler.forecast import Picture
     from weft.scheduler.schedule import schedule
 
     world = world_of(1, 2)
     world.runs("gang", a_gang(ONE, ONE))
     world.state.leave_tasks("gang", ["worker-1"], 0.0, missing=True)
-    again = copied(world.state)
+    again = Picture.of(world.state).books()
     assert [change.uid for change in schedule(again.snapshot(1.0), CALM).repairs] == ["gang"]

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.clusters import make_gang, make_nodes, make_rules, seeds
 from support.recount import check
 from support.world import World, audit, whole
-from weft.scheduler.forecast import copied
+from weft.scheduler.forecast import Picture
 from weft.scheduler.policy import DEFAULT
 from weft.scheduler.schedule import schedule
 
@@ -107,7 +107,7 @@ class Books(RuleBasedStateMachine):
     def fresh_books_lead_to_the_same_plan(self) -> None:
         if self.world.state.policy.time_share:
             return  # levels are looked at now and then, and a copy looks at once
-        fresh = copied(self.world.state)
+        fresh = Picture.of(self.world.state).books()
         plan = schedule(fresh.snapshot(self.world.now), fresh.policy)
         assert replace(plan, full=()) == replace(self.world.plan(), full=())
 

@@ -17,7 +17,7 @@ from weft.model.node import Node
 from weft.scheduler.claim import Claim
 from weft.scheduler.cluster import Cluster
 from weft.scheduler.feasible import could_ever_fit, place, place_elastic
-from weft.scheduler.forecast import copied
+from weft.scheduler.forecast import Picture
 from weft.scheduler.plan import Plan
 from weft.scheduler.policy import DEFAULT, Policy
 from weft.scheduler.preempt import Preempting
@@ -96,7 +96,7 @@ def test_the_books_come_back_as_they_were_and_are_those_of_a_recount(world: Worl
 @given(some_worlds(CALM))
 def test_books_copied_afresh_lead_to_the_same_plan(world: World) -> None:
     """Nothing that was asked before, and nothing that is remembered, changes a plan."""
-    fresh = copied(world.state)
+    fresh = Picture.of(world.state).books()
     assert decided(schedule(fresh.snapshot(world.now), fresh.policy)) == decided(world.plan())
 
 

@@ -15,7 +15,7 @@ from support.clusters import seeds
 from support.recount import books
 from support.world import World, known
 from weft.model.gang import Gang
-from weft.scheduler.forecast import forecast
+from weft.scheduler.forecast import Picture, forecast
 from weft.scheduler.policy import DEFAULT, Order, Policy
 
 CALM = replace(DEFAULT, time_share=False, patience=50.0)
@@ -139,7 +139,7 @@ def test_an_estimate_is_what_happens_when_durations_are_as_predicted() -> None:
             f"job-{number}", WIDE if number % 3 == 0 else SMALL, name=f"{name}-{number}", lasts=lasts
         )
     world.cycle()
-    said = {uid: estimate.likely for uid, estimate in forecast(world.state, world.now).items()}
+    said = {uid: estimate.likely for uid, estimate in forecast(Picture.of(world.state), world.now).items()}
     world.run(1e5, timers=False)
     assert said == {uid: world.first_start[uid] for uid in said}
 
@@ -148,7 +148,7 @@ def test_an_estimate_has_its_range_around_it() -> None:
     world = World(nodes(1), policy=CALM, history=known(("first", 4, 100.0), ("first", 4, 300.0), times=10))
     world.runs("first-1", SMALL)
     world.submit("next", SMALL)
-    estimate = forecast(world.state, 0.0)["next"]
+    estimate = forecast(Picture.of(world.state), 0.0)["next"]
     assert estimate.earliest is not None
     assert estimate.likely is not None
     assert estimate.latest is not None
@@ -160,5 +160,5 @@ def test_who_can_never_start_has_no_estimate_and_the_books_are_left_alone() -> N
     world.runs("first", SMALL)
     world.submit("never", gpus(8))
     before = books(world.state)
-    assert forecast(world.state, 0.0)["never"].likely is None
+    assert forecast(Picture.of(world.state), 0.0)["never"].likely is None
     assert books(world.state) == before

@@ -1,6 +1,6 @@
 """When waiting jobs should start: the scheduler's forecast, worked out beside the event loop.
 
-The books are copied on the loop, where nothing else touches them meanwhile; the copy is run forward in a
+A picture of the books is taken on the loop, where nothing else touches them meanwhile, and run forward in a
 thread. An answer is good for a while, and whoever asks while one is being worked out waits for that one, but
 not long: with thousands of jobs it takes seconds, and why a job waits must be said at once.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
-from weft.scheduler.forecast import Estimate, copied, forecast
+from weft.scheduler.forecast import Estimate, Picture, forecast
 from weft.scheduler.line import line
 from weft.scheduler.state import State as Books
 
@@ -47,7 +48,7 @@ class Foresight:
     async def _look_ahead(self) -> None:
         begun = self._clock()
         try:
-            self._known = await asyncio.to_thread(_ahead, copied(self._books), begun)
+            self._known = await asyncio.to_thread(_ahead, Picture.of(self._books), begun)
         except Exception:
             log.exception("cannot foresee when jobs start")  # they start all the same
             self._known = {}
@@ -56,8 +57,7 @@ class Foresight:
             self._made = None
 
 
-def _ahead(books: Books, now: float) -> Estimates:
-    behind = line(books, now)[AHEAD:]
-    for job in behind:
-        books.withdraw(job.uid)
-    return forecast(books, now) | {job.uid: UNKNOWN for job in behind}
+def _ahead(seen: Picture, now: float) -> Estimates:
+    jobs = line(seen.books(), now) if len(seen.waiting) > AHEAD else list(seen.waiting)
+    first, behind = jobs[:AHEAD], jobs[AHEAD:]
+    return forecast(replace(seen, waiting=tuple(first)), now) | {job.uid: UNKNOWN for job in behind}

@@ -1,4 +1,4 @@
-"""When a waiting job should start: the scheduler itself, run forward on a copy of the books.
+"""When a waiting job should start: the scheduler itself, run forward from a picture of the books.
 
 Durations are those that jobs like these had, at three quantiles: if all are quick, as usual, or slow. What
 starts in the first is the earliest, in the last the latest time to expect.
@@ -7,13 +7,19 @@ starts in the first is the earliest, in the last the latest time to expect.
 from __future__ import annotations
 
 import heapq
+from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
 
+from weft.model.node import Node
 from weft.model.status import Binding
+from weft.scheduler.history import History
 from weft.scheduler.pending import Waiting
-from weft.scheduler.plan import Plan
+from weft.scheduler.plan import Plan, Preemption, Promise
+from weft.scheduler.policy import Policy
 from weft.scheduler.promise import end_of, length_of
+from weft.scheduler.queues import QueueRule
+from weft.scheduler.running import Running
 from weft.scheduler.schedule import schedule
 from weft.scheduler.state import State
 
@@ -31,11 +37,11 @@ class Estimate:
     latest: float | None
 
 
-def forecast(state: State, now: float, cycles: int = CYCLES) -> dict[str, Estimate]:
-    """An estimate for every waiting job. Leaves the books as they are."""
-    quick, usual, slow = (_Forward(state, now, quantile).starts(cycles) for quantile in (QUICK, USUAL, SLOW))
+def forecast(seen: Picture, now: float, cycles: int = CYCLES) -> dict[str, Estimate]:
+    """An estimate for every waiting job."""
+    quick, usual, slow = (_Forward(seen, now, quantile).starts(cycles) for quantile in (QUICK, USUAL, SLOW))
     found = {}
-    for job in state.pending:
+    for job in seen.waiting:
         times = [starts[job.uid] for starts in (quick, usual, slow) if job.uid in starts]
         likely = usual.get(job.uid)
         whole = (
@@ -50,15 +56,15 @@ def forecast(state: State, now: float, cycles: int = CYCLES) -> dict[str, Estima
 class _Forward:
     """The near future, if every job takes as long as this quantile of jobs like it."""
 
-    def __init__(self, state: State, now: float, quantile: float):
-        self._state = copied(state)
-        self._policy = replace(state.policy, margin=1.0)
+    def __init__(self, seen: Picture, now: float, quantile: float):
+        self._state = seen.books()
+        self._policy = replace(seen.policy, margin=1.0)
         self._quantile = quantile
         self._now = now
         self._ends: list[tuple[float, str, float]] = []
         self._starts: dict[str, float] = {}
         for job in self._state.running:
-            end = end_of(job, state.history, self._policy, now, quantile)
+            end = end_of(job, seen.history, self._policy, now, quantile)
             heapq.heappush(self._ends, (end, job.uid, job.started))
 
     def starts(self, cycles: int) -> dict[str, float]:
@@ -113,15 +119,48 @@ class _Forward:
         return False
 
 
-def copied(state: State) -> State:
-    """The same books in another hand. What is known of durations is shared: nobody writes to it here."""
-    rules = [account.rule for account in state.queues.accounts.values()]
-    copy = State(state.cluster.nodes, rules, state.policy, state.history)
-    for name, account in copy.queues.accounts.items():
-        account.past, account.at = state.queues.accounts[name].past, state.queues.accounts[name].at
-    for job in state.running:
-        copy.restore(replace(job, tasks=dict(job.tasks), bands={}), job.started)
-    for waiting in state.pending:
-        copy.pending.add(waiting)
-    copy.holds, copy.promises = dict(state.holds), dict(state.promises)
-    return copy
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The books at one moment: quickly taken, and made into books again in another thread."""
+
+    nodes: tuple[Node, ...]
+    policy: Policy
+    history: History
+    """Shared: nobody writes to it here."""
+    queues: tuple[tuple[QueueRule, float, float], ...]
+    """Each with its share in the past, and up to when."""
+    running: tuple[Running, ...]
+    waiting: tuple[Waiting, ...]
+    holds: dict[str, Preemption]
+    promises: dict[str, Promise]
+
+    @staticmethod
+    def of(state: State) -> Picture:
+        return Picture(
+            tuple(state.cluster.nodes),
+            state.policy,
+            state.history,
+            tuple((account.rule, account.past, account.at) for account in state.queues.accounts.values()),
+            tuple(_copied(job) for job in state.running),
+            tuple(state.pending),
+            dict(state.holds),
+            dict(state.promises),
+        )
+
+    def books(self) -> State:
+        state = State(self.nodes, [rule for rule, _, _ in self.queues], self.policy, self.history)
+        for rule, past, at in self.queues:
+            account = state.queues.accounts[rule.name]
+            account.past, account.at = past, at
+        for job in self.running:
+            state.restore(_copied(job), job.started)
+        for waiting in self.waiting:
+            state.pending.add(waiting)
+        state.holds, state.promises = dict(self.holds), dict(self.promises)
+        return state
+
+
+def _copied(job: Running) -> Running:
+    twin = copy(job)
+    twin.tasks, twin.bands = dict(job.tasks), {}
+    return twin
