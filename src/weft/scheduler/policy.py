@@ -43,7 +43,7 @@ class Policy:
     """How many jobs may have a promised start at a time."""
     bound: float = 24 * 3600.0
     """A job that has waited longer for its first start goes before others of its priority."""
-    bound_again: float = 90 * 24 * 3600.0
+    bound_again: float = 180 * 24 * 3600.0
     """So does one that has run before and has waited longer than this in all; it then runs to its end undisturbed."""
     settled: float = 0.1
     """Such jobs may have this part of the cluster at most (or be a single one): the rest stays with who is soon done."""
