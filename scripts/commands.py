@@ -36,10 +36,9 @@ def _sections(app: App, way: tuple[str, ...]) -> Iterator[str]:
         typed = build(place)  # only the command that is typed brings its whole help
         for part in place:
             typed = typed[part]
-        if typed.default_command is None:
-            yield from _sections(typed, place)
-        else:
+        if typed.default_command is not None:
             yield _section(typed, place)
+        yield from _sections(typed, place)
 
 
 def _section(command: App, place: tuple[str, ...]) -> str:

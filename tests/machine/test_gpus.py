@@ -14,8 +14,8 @@ from harness import Server, sh
 pytestmark = pytest.mark.machine
 
 SMI = """#!/bin/sh
-[ "$*" = "--query-gpu=index,memory.total,name --format=csv,noheader,nounits" ] || exit 6
-printf '0, 16160, Tesla V100-SXM2-16GB\\n3, 16160, Tesla V100-SXM2-16GB\\n'
+[ "$*" = "--query-gpu=index,memory.total,name,pci.bus_id --format=csv,noheader,nounits" ] || exit 6
+printf '0, 16160, Tesla V100-SXM2-16GB, 00000000:3B:00.0\\n3, 16160, Tesla V100-SXM2-16GB, 00000000:D8:00.0\\n'
 """
 
 

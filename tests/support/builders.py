@@ -128,6 +128,8 @@ def a_node(
     gpus: list[str] | int = 0,
     labels: dict[str, str] | None = None,
     *,
+    gpu_memory: int = 0,
+    generation: int = 0,
     shared: bool = False,
     closed: bool = False,
     rack: str = "",
@@ -137,14 +139,17 @@ def a_node(
     numa: int = 1,
     holds: dict[str, int] | None = None,
 ) -> Node:
-    """CPUs (numbered, unless shared), GiB, GPUs by type or number, so many NUMA groups."""
+    """CPUs (numbered, unless shared), GiB, GPUs by type or number, GiB of each GPU, so many NUMA groups."""
     types = ["v100"] * gpus if isinstance(gpus, int) else gpus
     return Node(
         name=name,
         cpu=cpu * 1000,
         memory=memory * GIB,
         cpu_ids=() if shared else tuple(range(cpu)),
-        gpus=tuple(Gpu(i, kind, numa=i * numa // len(types)) for i, kind in enumerate(types)),
+        gpus=tuple(
+            Gpu(i, kind, memory=gpu_memory * GIB, generation=generation, numa=i * numa // len(types))
+            for i, kind in enumerate(types)
+        ),
         labels=tuple(sorted((labels or {}).items())),
         schedulable=not closed,
         taints=taints,

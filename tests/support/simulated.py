@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from weft.backends.api import Assignment, Listener, TaskUsage
+from weft.backends.local.backend import Loss
 from weft.model.failures import Code, Failure
-from weft.model.lifecycle import Event, Exited, Launched, Undone
+from weft.model.lifecycle import Event, Exited, Launched, Lost, Undone
 from weft.model.node import Node
 from weft.model.status import Exit
 
@@ -153,6 +154,11 @@ class World:
             process.timer.cancel()
             process.timer = self.loop.call_later(process.run.after_term, self._end, process, exit)
 
+    def kill(self, uid: str, task: str) -> None:
+        process = self.processes.get((uid, task))
+        if process is not None:
+            self._kill(process)
+
     def _kill(self, process: Process) -> None:
         self.signals.append((self.loop.time(), process.task, "SIGKILL"))
         self._end(process, Exit(signal=SIGKILL))
@@ -169,6 +175,7 @@ class SimulatedBackend:
         """Called before everything that has an effect outside; False: the server has just been killed."""
         self._listener: Listener | None = None
         self._followed: set[tuple[str, int]] = set()
+        self._losses: dict[tuple[str, str, int], Loss] = {}
         self.retired: list[str] = []
 
     def nodes(self) -> tuple[Node, ...]:
@@ -228,7 +235,21 @@ class SimulatedBackend:
         for event in past:
             self._say(job.uid, event)
 
+    def lose(self, job: Assignment, node: str, tasks: tuple[str, ...]) -> None:
+        if self._listener is None or not self._touch("lose"):
+            return
+        launches = {task.name: task.launch for task in job.status.tasks}
+        loss = Loss(node, tasks, {*tasks})
+        self._losses.update(((job.uid, name, launches[name]), loss) for name in tasks)
+        for name in tasks:
+            self.world.kill(job.uid, name)
+
     def _say(self, uid: str, event: Event) -> None:
+        if isinstance(event, Exited) and (loss := self._losses.pop((uid, event.task, event.launch), None)):
+            loss.left.discard(event.task)
+            if loss.left:
+                return
+            event = Lost(loss.tasks, loss.node)
         if self._listener is not None and self._touch(type(event).__name__) and self._listener is not None:
             self._listener(uid, event)
 

@@ -149,6 +149,13 @@ def test_ls_shows_what_lives_and_the_newest_of_the_rest(server: FakeServer, caps
     assert [asked.query["limit"] for asked in server.asked] == ["1000", "50"]
 
 
+def test_ls_shows_how_large_an_elastic_job_is(server: FakeServer, capsys: Captured) -> None:
+    item = {"name": "a", "state": "PROCESSING", "tasks": 4, "size": {"now": 3, "least": 2, "most": 8}}
+    server.on("GET", "/v1/jobs", Reply({"items": [item], "total": 1, "next": None}))
+    assert dispatch(["ls", "--all"]) == 0
+    assert "3 of 2–8" in capsys.readouterr().out
+
+
 def test_ls_as_json_has_the_full_resources(server: FakeServer, capsys: Captured) -> None:
     server.on("GET", "/v1/jobs", Reply({"items": [job("a", "QUEUED")], "total": 1, "next": None}))
     assert dispatch(["ls", "--state", "queued", "-o", "json"]) == 0

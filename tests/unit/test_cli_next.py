@@ -15,7 +15,7 @@ import pytest
 
 from support.fake_server import FakeServer, Reply, fake_server
 from weft.cli import meter as meters
-from weft.cli.app import COMMANDS, SECRETS, build, dispatch
+from weft.cli.app import COMMANDS, NODES, SECRETS, build, dispatch
 from weft.cli.commands import serve
 from weft.client.api import Client
 
@@ -65,6 +65,8 @@ def fill(
     server.on("GET", "/v1/jobs/a/results", Reply({"items": list(files), "bytes": 3}))
     for path in ("nodes", "queue", "queues", "top", "jobtypes", "secrets"):
         server.on("GET", f"/v1/{path}", Reply({"items": []}))
+    for verb in ("cordon", "uncordon", "lost"):
+        server.on("POST", f"/v1/nodes/n/{verb}", Reply({"name": "n", "tasks": []}))
     server.on("GET", "/v1/schemas/TrainingJob", Reply({"type": "object"}))
     server.on("GET", "/v1/status", Reply({"address": "x", "version": "1", "pid": 1}))
     server.on("GET", "/v1/backup", Reply(b"archive"))
@@ -100,6 +102,9 @@ LINES = {
     "cancel": ["cancel a"],
     "delete": ["delete --yes a"],
     "nodes": ["nodes"],
+    "nodes cordon": ["nodes cordon n", "nodes cordon n --reason why"],
+    "nodes uncordon": ["nodes uncordon n"],
+    "nodes lost": ["nodes lost n"],
     "queue": ["queue"],
     "queues": ["queues"],
     "top": ["top"],
@@ -129,13 +134,14 @@ def registered() -> list[str]:
         return [name for name in app if not name.startswith("-")]
 
     app = build([])
-    nested = {"secrets": [f"secrets {name}" for name in names(app["secrets"])]}
+    nested = {group: [f"{group} {name}" for name in names(app[group])] for group in ("nodes", "secrets")}
+    nested["nodes"].append("nodes")
     return [whole for name in names(app) for whole in nested.get(name, [name])]
 
 
 def test_no_command_is_left_out_here() -> None:
     assert sorted(registered()) == sorted(LINES)
-    assert len(LINES) == len(COMMANDS) + len(SECRETS)
+    assert len(LINES) == len(COMMANDS) + len(NODES) + len(SECRETS)
 
 
 @pytest.mark.parametrize("line", [line for name in registered() for line in LINES.get(name, ["-"])])
@@ -207,6 +213,15 @@ def test_a_running_job_has_curves_once_something_was_measured(server: FakeServer
     assert hint(capsys, "show", "a") == "weft logs -f a   weft halt a"
     fill(server, "PROCESSING", (POINT,))
     assert hint(capsys, "show", "a") == "weft logs -f a   weft metrics a --plot   weft halt a"
+
+
+@pytest.mark.parametrize("state", ["PENDING", "QUEUED", "PREEMPTED"])
+def test_who_has_read_the_explanation_is_not_sent_to_it(
+    server: FakeServer, capsys: Captured, state: str
+) -> None:
+    fill(server, state)
+    assert hint(capsys, "show", "a") == "weft explain a   weft queue   weft cancel a"
+    assert hint(capsys, "explain", "a") == "weft queue   weft cancel a"
 
 
 # ── how far long work has come ──

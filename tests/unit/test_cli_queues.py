@@ -94,6 +94,20 @@ def test_the_line_says_when_each_should_start(server: FakeServer, capsys: Captur
     assert "ann    ≈ 12m (8m–40m)  -         1 gpu" in capsys.readouterr().out
 
 
+def test_what_can_never_start_has_no_place_in_the_line(server: FakeServer, capsys: Captured) -> None:
+    item = {
+        "position": None,
+        "possible": False,
+        "name": "huge",
+        "reason": "can never start here: needs 9 gpu",
+    }
+    server.on("GET", "/v1/queue", Reply({"items": [item]}))
+    assert dispatch(["queue"]) == 0
+    _, row = capsys.readouterr().out.splitlines()
+    assert row.split()[:2] == ["-", "huge"]
+    assert row.endswith("can never start here: needs 9 gpu")
+
+
 @pytest.mark.parametrize(
     ("estimate", "text"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cyclopts import CycloptsError
 
+import weft
 from weft.cli.app import COMMANDS, SECRETS, build, dispatch, split_rest
 from weft.cli.commands.run import as_written, run
 from weft.cli.target import job_of
@@ -18,6 +19,7 @@ from weft.client.jobspec import (
     BadOption,
     JobOptions,
     active_python,
+    device_counts,
     key_values,
     overlay,
     secret_references,
@@ -79,10 +81,14 @@ def test_every_option() -> None:
         "run t.py --replicas 2 --cpu 500m --memory 1Gi --gpu 1 --gpu-type v100 --size s --name n --type t "
         "--env A=1 --env B=2 --secret s:k=E --priority high --queue q --image i --isolation sandbox --spread "
         "--one-node --deadline 2h --restart on-failure --max-restarts 5 --label a=b --label c=d --code . "
+        "--min-replicas 1 --max-replicas 4 --same-rack --same-fabric --gpu-memory 40Gi --gpu-generation 8 "
+        "--device rdma=1 --device fpga=2 --selector disk=ssd --selector zone=b --toleration spot --toleration old "
         "--detach --dry-run -o yaml"
     )
     said = parsed(line.split())
     assert (said["env"], said["label"], said["secret"]) == (["A=1", "B=2"], ["a=b", "c=d"], ["s:k=E"])
+    assert (said["gpu_memory"], said["gpu_generation"], said["device"]) == ("40Gi", 8, ["rdma=1", "fpga=2"])
+    assert (said["selector"], said["toleration"]) == (["disk=ssd", "zone=b"], ["spot", "old"])
     assert (said["gpu_type"], said["max_restarts"], said["output"], said["dry_run"]) == (
         "v100",
         5,
@@ -229,6 +235,79 @@ def test_options_that_mean_more_than_a_field() -> None:
     }
     with pytest.raises(BadOption, match="contradict"):
         overlay({}, JobOptions(one_node=True, spread=True))
+
+
+def test_which_gpus_devices_and_nodes() -> None:
+    options = JobOptions(
+        gpu=1,
+        gpu_memory="40Gi",
+        gpu_generation=8,
+        devices={"rdma": 1},
+        same_fabric=True,
+        selector={"disk": "ssd"},
+        tolerations=["spot"],
+    )
+    assert overlay({}, options)["spec"] == {
+        "placement": {"nodes": "same-fabric", "selector": {"disk": "ssd"}, "tolerations": ["spot"]},
+        "roles": {
+            "worker": {
+                "resources": {"gpu": 1, "gpuMemory": "40Gi", "gpuGeneration": 8, "devices": {"rdma": 1}}
+            }
+        },
+    }
+
+
+def test_what_a_file_says_of_devices_and_nodes_stays() -> None:
+    written = {
+        "placement": {"strategy": "spread", "selector": {"a": "b"}, "tolerations": ["old", "spot"]},
+        "roles": {"trainer": {"resources": {"cpu": 2, "devices": {"fpga": 1, "rdma": 1}}}},
+    }
+    options = JobOptions(devices={"rdma": 2}, selector={"disk": "ssd"}, tolerations=["spot", "new"])
+    assert overlay({"spec": written}, options)["spec"] == {
+        "placement": {
+            "strategy": "spread",
+            "selector": {"a": "b", "disk": "ssd"},
+            "tolerations": ["old", "spot", "new"],
+        },
+        "roles": {"trainer": {"resources": {"cpu": 2, "devices": {"fpga": 1, "rdma": 2}}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ({"one_node": True, "same_rack": True}, "--one-node and --same-rack"),
+        ({"one_node": True, "same_fabric": True}, "--one-node and --same-fabric"),
+        ({"same_rack": True, "same_fabric": True}, "--same-rack and --same-fabric"),
+    ],
+)
+def test_a_job_is_kept_together_in_one_way(said: dict[str, bool], names: str) -> None:
+    with pytest.raises(BadOption, match=f"{names}: .* give one of them"):
+        overlay({}, JobOptions(**said))  # type: ignore[arg-type]
+
+
+def test_devices_are_counted() -> None:
+    assert device_counts(["rdma=1", "fpga=12", "nvidia.com/mig=2"]) == {
+        "rdma": 1,
+        "fpga": 12,
+        "nvidia.com/mig": 2,
+    }
+    for wrong in ("rdma", "rdma=", "=1", "rdma=0", "rdma=1.5", "rdma=-1", "rdma=x"):
+        with pytest.raises(BadOption, match=f"--device {wrong}: write NAME=COUNT"):
+            device_counts([wrong])
+
+
+def test_tolerations_that_are_no_list_are_refused_by_name() -> None:
+    with pytest.raises(BadOption, match="tolerations must be a list"):
+        overlay({"spec": {"placement": {"tolerations": "spot"}}}, JobOptions(tolerations=["old"]))
+
+
+def test_a_program_may_say_what_a_person_may() -> None:
+    plural = {"env": "env", "secret": "secrets", "label": "labels", "device": "devices"}
+    plural |= {"selector": "selector", "toleration": "tolerations"}
+    own = {"target", "rest", "detach", "dry_run", "output"}
+    typed = {plural.get(name, name) for name in inspect.signature(run).parameters if name not in own}
+    assert typed <= set(inspect.signature(weft.run).parameters)
 
 
 def test_several_roles_need_their_file() -> None:

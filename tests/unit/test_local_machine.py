@@ -55,6 +55,30 @@ class TestCarving:
         assert {node.devices for node in nodes} == {(("fpga", 2), ("rdma", 1))}
         assert {gpu.memory for node in nodes for gpu in node.gpus} == {16}
 
+    def test_taints_are_of_all_nodes_or_of_one(self) -> None:
+        nodes = carve(Shape(nodes=2, taints=["spot", "local-1:noisy", "local-1:spot"]), [0, 1], 1000, ())
+        assert [node.taints for node in nodes] == [("spot",), ("noisy", "spot")]
+
+    @pytest.mark.parametrize(
+        ("nodes", "taint", "says"),
+        [
+            (4, "local-4:spot", "there is no node local-4; with --nodes 4 the nodes are local-0 to local-3"),
+            (1, "local-0:spot", "there is no node local-0; with --nodes 1 the only node is local"),
+            (1, ":spot", "write KEY or NODE:KEY, for example spot or local:spot"),
+            (1, "sp ot", "write KEY or NODE:KEY, for example spot or local:spot"),
+            (2, "local-0:", "write KEY or NODE:KEY, for example spot or local-1:spot"),
+        ],
+    )
+    def test_a_taint_that_is_none_is_refused(self, nodes: int, taint: str, says: str) -> None:
+        with pytest.raises(ValueError) as refused:
+            Shape(nodes=nodes, taints=[taint])
+        assert str(refused.value) == f"--taint {taint}: {says}"
+
+    def test_a_generation_is_that_of_all_gpus_be_they_declared_or_found(self) -> None:
+        (found,) = carve(Shape(gpu_generation=3), [0], 1000, (Gpu(0, "v100"),))
+        (declared,) = carve(Shape(gpus=1, gpu_generation=4), [0], 1000, (Gpu(0, "v100"),))
+        assert [node.gpus[0].generation for node in (found, declared)] == [3, 4]
+
     def test_declared_cpus_beyond_the_real_ones_are_shared(self) -> None:
         (node,) = carve(Shape(cpu=64_000, memory=5), [0, 1], 1000, ())
         assert (node.cpu, node.memory, node.cpu_ids) == (64_000, 5, ())

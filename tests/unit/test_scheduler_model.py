@@ -83,6 +83,14 @@ class Books(RuleBasedStateMachine):
         if not job.leaving and job.tasks:
             self.world.state.leave_tasks(job.uid, [self._one_of(job.tasks)], self.world.now, missing=True)
 
+    @rule(number=st.integers(0, 4))
+    def the_operator_closes_a_node_or_opens_it_again(self, number: int) -> None:
+        declared = [node.name for node in self.world.nodes if node.schedulable]
+        if declared:
+            cluster = self.world.state.cluster
+            name = declared[number % len(declared)]
+            cluster.set_open(name, not cluster.rooms[name].node.schedulable)
+
     @rule(seed=seeds)
     def the_operator_changes_the_queues(self, seed: int) -> None:
         names = {*self.world.state.queues.accounts} - {"default"}
@@ -97,6 +105,12 @@ class Books(RuleBasedStateMachine):
     @invariant()
     def no_node_is_overdrawn(self) -> None:
         audit(self.world.nodes, self.world.held())
+
+    @invariant()
+    def nothing_comes_to_a_closed_node(self) -> None:
+        rooms, plan = self.world.state.cluster.rooms, self.world.plan()
+        for change in (*plan.placements, *plan.repairs, *plan.growths):
+            assert all(rooms[binding.node].node.schedulable for binding in change.bindings)
 
     @invariant()
     def nobody_runs_with_less_than_it_needs_unless_tasks_were_lost(self) -> None:

@@ -246,3 +246,14 @@ def test_an_elastic_job_takes_all_the_room_that_there_is_at_once() -> None:
     world.now = 100.0
     world.cycle()
     assert len(job.tasks) == 7
+
+
+def test_nodes_without_a_rack_are_not_one_rack() -> None:
+    """A gang of one rack that had started on one of them grew onto the others."""
+    world = World([a_node("a", cpu=2), a_node("b", cpu=2), a_node("c", cpu=2, rack="r0")])
+    world.runs_on("other", a_gang(a_request(2)), {"worker-0": "c"})
+    world.submit("elastic", an_elastic_gang(1, 2, 4, a_request(1), within=Within.RACK))
+    for now in (0.0, 1e4, 2e4):
+        world.now = now
+        world.settle()
+    assert len({binding.node for binding in world.state.running["elastic"].tasks.values()}) == 1

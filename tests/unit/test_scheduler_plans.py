@@ -16,7 +16,8 @@ from weft.model.gang import Gang
 from weft.model.node import Node
 from weft.scheduler.claim import Claim
 from weft.scheduler.cluster import Cluster
-from weft.scheduler.feasible import could_ever_fit, place, place_elastic
+from weft.scheduler.empty import could_ever_fit, shut_out
+from weft.scheduler.feasible import place, place_elastic
 from weft.scheduler.forecast import Picture
 from weft.scheduler.plan import Plan
 from weft.scheduler.policy import DEFAULT, Policy
@@ -285,7 +286,9 @@ def test_what_fits_an_empty_cluster_can_fit_ever_and_affinity_is_no_reason_to_wa
         replace(node, holds=(("imagenet", 200 << 30),) if i == 0 else ()) for i, node in enumerate(nodes)
     ]
     plain = place(Cluster(nodes), gang, gang.least)
-    assert could_ever_fit(Cluster(nodes), gang) == (plain is not None)
+    opened = place(Cluster(replace(node, schedulable=True) for node in nodes), gang, gang.least)
+    assert could_ever_fit(Cluster(nodes), gang) == (opened is not None)
+    assert shut_out(Cluster(nodes), gang) == (plain is None and opened is not None)
     if len({task.request for task in gang.least}) == 1:
         assert (place(Cluster(holding), wanting, gang.least) is not None) == (plain is not None)
 

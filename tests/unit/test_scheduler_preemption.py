@@ -130,7 +130,9 @@ def test_whoever_is_leaving_already_is_waited_for_before_anybody_else_is_stopped
     assert [(held.uid, held.evicted) for held in plan.holds] == [("urgent", preemption.evicted)]
     world.submit("second", gpus(8), 10)
     other = {"a": "b", "b": "a"}[preemption.evicted[0]]
-    assert [preempted.evicted for preempted in world.cycle().preemptions] == [(other,)], "one for each of them"
+    assert [preempted.evicted for preempted in world.cycle().preemptions] == [(other,)], (
+        "one for each of them"
+    )
 
 
 def test_tasks_that_are_leaving_already_are_waited_for_too() -> None:

@@ -14,8 +14,9 @@ from weft.model.node import Node
 from weft.model.status import Binding
 from weft.scheduler import schedule as module
 from weft.scheduler.cluster import Cluster
+from weft.scheduler.empty import could_ever_fit
 from weft.scheduler.explain import explain
-from weft.scheduler.feasible import could_ever_fit, place
+from weft.scheduler.feasible import place
 from weft.scheduler.pending import Pending, Waiting
 from weft.scheduler.plan import Plan
 from weft.scheduler.schedule import Snapshot, schedule

@@ -101,6 +101,11 @@ class Backend(Protocol):
         """SIGTERM now, SIGKILL after the grace, to everything the tasks started."""
         ...
 
+    def lose(self, job: Assignment, node: str, tasks: tuple[str, ...]) -> None:
+        """Their node is given up: kill these running tasks, at once or when they are adopted. One `Lost` follows when
+        the last of them has ended, in place of an `Exited` each."""
+        ...
+
     def retire(self, job: Assignment) -> None:
         """The job is over: give back what only a running job needs. Its folder stays."""
         ...

@@ -35,7 +35,6 @@ COMMANDS: Commands = {
     "resume": ("change:resume", "Queue halted or failed jobs again."),
     "cancel": ("change:cancel", "Stop jobs for good; their logs and results stay."),
     "delete": ("change:delete", "Remove jobs and their files, or queues."),
-    "nodes": ("machine:nodes", "The nodes, what they have and what is free."),
     "queue": ("queues:queue", "What waits, in order, until when, and why."),
     "queues": ("queues:queues", "The queues: who may have how much, and has how much."),
     "top": ("machine:top", "What running tasks use."),
@@ -48,6 +47,13 @@ COMMANDS: Commands = {
     "backup": ("serve:backup", "Write a consistent copy of the server's data to a file."),
     "restore": ("serve:restore", "Bring a backup back."),
 }
+NODES: Commands = {
+    "": ("machine:nodes", "The nodes, what they have and what is free."),
+    "cordon": ("cordons:cordon", "Place nothing new on a node; what runs goes on."),
+    "uncordon": ("cordons:uncordon", "Let tasks come to a node again."),
+    "lost": ("cordons:lost", "Declare a node lost: its tasks run again elsewhere."),
+}
+"""What has no name is `weft nodes` itself."""
 SECRETS: Commands = {
     "ls": ("secrets:list_secrets", "List the stored secrets and their keys."),
     "set": ("secrets:set_secret", "Store a secret."),
@@ -59,9 +65,15 @@ def build(argv: Sequence[str]) -> App:
     """The commands. The one that is typed brings its own help; for the others a line is enough."""
     app = _app("weft", "Machine-learning jobs: run them, follow them, lose nothing.")
     secrets = _app("secrets", "Values that jobs use by reference, never by content.")
+    nodes = _app("nodes", NODES[""][1])
     _register(app, COMMANDS, argv[:1])
-    _register(secrets, SECRETS, argv[1:2] if argv[:1] == ["secrets"] else [])
-    app.command(secrets)
+    for group, commands in ((nodes, NODES), (secrets, SECRETS)):
+        _register(group, commands, argv[1:2] if (*argv[:1],) == group.name else [])
+        app.command(group)
+    if (*argv[:1],) == nodes.name:
+        from weft.cli.commands import machine
+
+        nodes.default(machine.nodes)
     return app
 
 
@@ -77,6 +89,8 @@ def _app(name: str, help: str) -> App:
 
 def _register(app: App, commands: Commands, typed: Sequence[str]) -> None:
     for name, (place, summary) in commands.items():
+        if not name:
+            continue
         options = {} if name in typed else {"help": summary}
         app.command(f"weft.cli.commands.{place}", name=name, **options)
 
@@ -142,7 +156,7 @@ def split_rest(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _usage_hint(argv: Sequence[str]) -> str:
-    command = argv[0] if argv and argv[0] in COMMANDS else ""
+    command = argv[0] if argv and argv[0] in (*COMMANDS, "nodes", "secrets") else ""
     if command == "run":
         return "options of your own program go after --: weft run train.py -- --lr 0.1   (weft run --help)"
     return f"weft {command} --help".replace("  ", " ")

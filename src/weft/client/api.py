@@ -314,6 +314,23 @@ class Client:
     def nodes(self) -> Items:
         return self._items("/v1/nodes")
 
+    def cordon(self, node: str, reason: str | None = None) -> Json:
+        """Place nothing new on a node; what runs there goes on. The node, as all three return it."""
+        return self._node(node, "cordon", reason)
+
+    def uncordon(self, node: str) -> Json:
+        """Let tasks come to a node again."""
+        return self._node(node, "uncordon")
+
+    def lose_node(self, node: str, reason: str | None = None) -> Json:
+        """Declare a node lost: what runs there is killed and runs again elsewhere."""
+        return self._node(node, "lost", reason)
+
+    def _node(self, node: str, verb: str, reason: str | None = None) -> Json:
+        said = {"reason": reason} if reason else None
+        found: Json = self.ask("POST", f"/v1/nodes/{segment(node)}/{verb}", said)
+        return found
+
     def queue(self) -> Items:
         return self._items("/v1/queue")
 

@@ -32,6 +32,9 @@ class JobOptions:
     max_replicas: int | None = None
     gpu: float | None = None
     gpu_type: str | None = None
+    gpu_memory: str | int | None = None
+    gpu_generation: int | None = None
+    devices: Mapping[str, int] = field(default_factory=dict)
     size: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Sequence[Mapping[str, str]] = ()
@@ -42,6 +45,9 @@ class JobOptions:
     spread: bool = False
     one_node: bool = False
     same_rack: bool = False
+    same_fabric: bool = False
+    selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[str] = ()
     deadline: str | float | None = None
     restart: str | None = None
     max_restarts: int | None = None
@@ -92,8 +98,7 @@ def overlay(document: Mapping[str, Any], options: JobOptions, args: Sequence[str
         _part(spec, "env").update(options.env)
     if options.secrets:
         spec["secrets"] = [*(spec.get("secrets") or []), *(dict(secret) for secret in options.secrets)]
-    if options.spread or options.one_node or options.same_rack:
-        _place(_part(spec, "placement"), options)
+    _place(spec, options)
     if options.restart is not None or options.max_restarts is not None:
         _restart(_part(spec, "restart"), options)
     _gang(spec, options)
@@ -106,6 +111,8 @@ def _gang(spec: dict[str, Any], options: JobOptions) -> None:
         "memory": options.memory,
         "gpu": options.gpu,
         "gpuType": options.gpu_type,
+        "gpuMemory": options.gpu_memory,
+        "gpuGeneration": options.gpu_generation,
         "size": options.size,
     }
     resources = {name: value for name, value in asked.items() if value is not None}
@@ -115,7 +122,7 @@ def _gang(spec: dict[str, Any], options: JobOptions) -> None:
         "maxReplicas": options.max_replicas,
     }
     sizes = {name: value for name, value in counted.items() if value is not None}
-    if not sizes and not resources:
+    if not (sizes or resources or options.devices):
         return
     roles = _part(spec, "roles")
     if len(roles) > 1 and "worker" not in roles:
@@ -126,19 +133,32 @@ def _gang(spec: dict[str, Any], options: JobOptions) -> None:
     role.update(sizes)
     if resources:
         _part(role, "resources").update(resources)
+    if options.devices:
+        _part(_part(role, "resources"), "devices").update(options.devices)
 
 
-def _place(placement: dict[str, Any], options: JobOptions) -> None:
+def _place(spec: dict[str, Any], options: JobOptions) -> None:
+    within = {
+        "one": options.one_node and "--one-node",
+        "same-rack": options.same_rack and "--same-rack",
+        "same-fabric": options.same_fabric and "--same-fabric",
+    }
+    asked = {nodes: option for nodes, option in within.items() if option}
     if options.spread and options.one_node:
         raise BadOption("--spread and --one-node contradict each other; give one of them")
-    if options.one_node and options.same_rack:
-        raise BadOption("--one-node and --same-rack: one node is in one rack; give one of them")
+    if len(asked) > 1:
+        raise BadOption(
+            f"{' and '.join(asked.values())}: a job is kept together in one way; give one of them"
+        )
     if options.spread:
-        placement["strategy"] = "spread"
-    if options.one_node:
-        placement["nodes"] = "one"
-    if options.same_rack:
-        placement["nodes"] = "same-rack"
+        _part(spec, "placement")["strategy"] = "spread"
+    for nodes in asked:
+        _part(spec, "placement")["nodes"] = nodes
+    if options.selector:
+        _part(_part(spec, "placement"), "selector").update(options.selector)
+    if options.tolerations:
+        placement = _part(spec, "placement")
+        placement["tolerations"] = [*dict.fromkeys([*_list(placement, "tolerations"), *options.tolerations])]
 
 
 def _restart(restart: dict[str, Any], options: JobOptions) -> None:
@@ -157,6 +177,13 @@ def _part(whole: dict[str, Any], name: str) -> dict[str, Any]:
         part = whole[name] = {}
     if not isinstance(part, dict):
         raise BadOption(f"{name} must be a mapping of fields in the job's file")
+    return part
+
+
+def _list(whole: dict[str, Any], name: str) -> list[Any]:
+    part = whole.get(name) or []
+    if not isinstance(part, list):
+        raise BadOption(f"{name} must be a list in the job's file")
     return part
 
 
@@ -180,6 +207,17 @@ def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
         if not name or not equals:
             raise BadOption(f"{option} {pair}: write NAME=VALUE")
         found[name] = value
+    return found
+
+
+def device_counts(pairs: Sequence[str]) -> dict[str, int]:
+    """`NAME=COUNT` pairs as a mapping."""
+    found = {}
+    for pair in pairs:
+        name, _, count = pair.partition("=")
+        if not name or not re.fullmatch(r"[0-9]*[1-9][0-9]*", count):
+            raise BadOption(f"--device {pair}: write NAME=COUNT, with a whole number from 1 on: fpga=1")
+        found[name] = int(count)
     return found
 
 

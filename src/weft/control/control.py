@@ -14,6 +14,7 @@ from typing import Any
 
 from weft.backends.api import Backend, TaskUsage
 from weft.control import durations, live, recovery
+from weft.control.cordons import Cordons
 from weft.control.foresight import Estimates, Foresight
 from weft.control.guardian import Guardian
 from weft.control.live import KIND, LiveJob
@@ -105,6 +106,7 @@ class Control:
         self._cycle: asyncio.Handle | None = None
         self._reasons: dict[object, str] = {}
         self._reasons_of: tuple[object, ...] = ()
+        self.cordons = Cordons(self, _new_uid)
         self._expiry = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
 
@@ -408,6 +410,7 @@ class Control:
             books.join(change.uid, change.bindings, now)
             self._carry_out(change.uid, Joined(change.bindings))
         for uid in plan.given_up:
+            books.running[uid].leaving = True
             self._carry_out(uid, Preempted("others: no room for its lost tasks"))
         for preemption in plan.preemptions:
             name = self.jobs[preemption.uid].name
@@ -457,6 +460,10 @@ class Control:
 
     def _ruled(self, rules: list[QueueRule]) -> None:
         self.books.rules(rules, self.clock())
+        self.look_again()
+
+    def look_again(self) -> None:
+        """An operator has changed what may start: why jobs wait is worked out anew, and so is what starts."""
         self._reasons_of = ()
         self.wake_scheduler()
 

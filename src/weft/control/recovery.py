@@ -25,6 +25,7 @@ LIVE = [state.value for state in State if not state.idle]
 
 def recover(control: Control) -> None:
     control.queues.load()
+    control.cordons.load()
     rows = control.store.with_states(KIND, LIVE)
     for row in rows:
         job = live.from_row(row)
@@ -33,6 +34,7 @@ def recover(control: Control) -> None:
         if job.status.state not in (State.PENDING, State.QUEUED, State.PREEMPTED):
             control.take(job)
     for job in list(control.jobs.values()):
+        control.cordons.leave_lost(job)
         _resume(control, job)
         control.guardian.set_timer(job)
     if rows:

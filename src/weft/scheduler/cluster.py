@@ -7,6 +7,7 @@ all nodes is a few operations on columns. What has a number (the very CPUs and G
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -260,6 +261,19 @@ class Cluster:
         """A task has left for good."""
         self._give(binding, request)
         self.freed += 1
+
+    def set_open(self, name: str, open: bool) -> None:
+        """Let new tasks come to a node from now on, or none; what is there stays. Nothing may be planned meanwhile."""
+        assert not self._stack, "the books are lent to a cycle"
+        room = self.rooms[name]
+        if room.node.schedulable is open:
+            return
+        self.nodes[room.index] = room.node = replace(room.node, schedulable=open)
+        self.open[room.index] = open
+        for answers in (self.able, self.fits, self.ever):
+            answers.clear()
+        self._touch(room.index)
+        self.freed += open
 
     def _give(self, binding: Binding, request: Request) -> None:
         row = self.index.get(binding.node)

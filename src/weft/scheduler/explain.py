@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from weft.model.gang import Gang, Request, Within
+from weft.model.gang import Gang, Request
+from weft.model.node import Node
 from weft.model.quantities import format_cpu, show_bytes
-from weft.scheduler.cluster import Cluster, Room, suits
-from weft.scheduler.feasible import could_ever_fit, groups_of, how_many, place
+from weft.scheduler.cluster import Cluster, Room
+from weft.scheduler.empty import could_ever_fit, emptied, shut_out
+from weft.scheduler.feasible import groups_of, how_many, place
 from weft.scheduler.pending import Waiting
 from weft.scheduler.plan import Preemption
 from weft.scheduler.running import Occupancy
 from weft.scheduler.state import State
+from weft.scheduler.words import gpu_words, request_words
+from weft.scheduler.zones import (
+    WHERE,
+    WORDS,
+    Zone,
+    admits,
+    full_now,
+    in_pieces,
+    large_of,
+    too_small,
+    zones_of,
+)
 
-_WITHIN = {Within.NODE: " on one node", Within.RACK: " in one rack", Within.FABRIC: " on one fabric"}
 FITS = "fits now and starts in its turn"
 NODES_SHOWN = 16
 
@@ -25,10 +39,27 @@ class Explanation:
     details: tuple[str, ...] = ()
     ever: bool = True
     """Whether the cluster, and the queue's limits, could ever let the job run."""
+    closed: bool = False
+    """It could, if no node were closed to new tasks."""
     promised: float | None = None
     """The start that nothing behind it may delay."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """How many nodes there are, and how many are out of question, by cause."""
+    """How many nodes there are, and how many are out of question, by cause; how many racks or fabrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Why a node would not take a task even if it were empty."""
+
+    cause: str
+    verb: str
+    what: str
+
+    def said(self, one: bool) -> str:
+        return f"{_SINGULAR[self.verb] if one else self.verb} {self.what}"
+
+
+_SINGULAR = {"lack": "lacks", "have": "has"}
 
 
 def explain_waiting(state: State, job: Waiting) -> Explanation:
@@ -45,9 +76,9 @@ def explain_waiting(state: State, job: Waiting) -> Explanation:
     found = explain(state.cluster, job.gang, state.running)
     own = state.promises.get(job.uid)
     if own is not None:
-        return Explanation(found.reason, found.details, found.ever, own.start, found.numbers)
+        return replace(found, promised=own.start)
     if found.reason == FITS and state.promises:
-        return Explanation(_promised_to(state, job), found.details, True, None, found.numbers)
+        return replace(found, reason=_promised_to(state, job))
     return found
 
 
@@ -76,88 +107,119 @@ def explain(cluster: Cluster, gang: Gang, running: Occupancy | None = None) -> E
     ever = could_ever_fit(cluster, gang)
     rooms = list(cluster.rooms.values())
     details = tuple(_node(cluster, room, gang) for room in rooms[:NODES_SHOWN])
-    needs = describe(gang)
-    numbers, sentence = _nodes(cluster, gang, running)
-    if not ever:
-        reason = f"can never start here: needs {needs}; {_largest(Cluster(cluster.nodes), gang)}"
-        return Explanation(reason + sentence, details, ever=False, numbers=numbers)
-    return Explanation(f"needs {needs}; {_free(rooms, gang)}{sentence}", details, numbers=numbers)
+    numbers, sentence = _nodes(cluster, gang, running if ever else None)
+    zones = zones_of(cluster, gang)
+    if zones:
+        word = WORDS[gang.within]
+        numbers |= {f"{word}s": len(zones), f"large{word.title()}s": len(large_of(zones, gang))}
+    closed = shut_out(cluster, gang)
+    if closed or not ever:
+        never = f"cannot start while {_closed(cluster)}" if closed else "can never start here"
+        reason = f"{never}: {_too_much(cluster, gang, zones)}{sentence}"
+        return Explanation(reason, details, ever=ever, closed=closed, numbers=numbers)
+    full = f"; {full_now(zones, gang)}" if zones else ""
+    return Explanation(
+        f"needs {describe(gang)}; {_free(rooms, gang)}{full}{sentence}", details, numbers=numbers
+    )
+
+
+def _closed(cluster: Cluster) -> str:
+    if len(cluster.nodes) == 1:
+        return "the node is closed to new tasks"
+    count = sum(not node.schedulable for node in cluster.nodes)
+    return f"{count} of {len(cluster.nodes)} nodes {'is' if count == 1 else 'are'} closed to new tasks"
+
+
+def _too_much(cluster: Cluster, gang: Gang, zones: list[Zone]) -> str:
+    """What a gang needs that even an empty cluster has not."""
+    if not zones:
+        return f"needs {describe(gang)}; {_largest(emptied(cluster), gang)}"
+    return too_small(zones, gang) or f"needs {describe(gang)}; {in_pieces(zones, gang)}"
 
 
 def describe(gang: Gang) -> str:
     """`3 × (1 cpu, 2 GiB) + 1 × (0.5 cpu) on one node`."""
     counts = Counter(task.request for task in gang.least)
     parts = [
-        f"{count} × ({_request(request)})" if count > 1 else _request(request)
+        f"{count} × ({request_words(request)})" if count > 1 else request_words(request)
         for request, count in counts.items()
     ]
-    where = _WITHIN.get(gang.within, "") if len(gang.least) > 1 else ""
+    where = WHERE.get(gang.within, "") if len(gang.least) > 1 else ""
     labels = f" with {', '.join(f'{k}={v}' for k, v in gang.selector)}" if gang.selector else ""
     return " + ".join(parts) + where + labels
-
-
-def _request(request: Request) -> str:
-    parts = [f"{format_cpu(request.cpu)} cpu"]
-    if request.memory:
-        parts.append(show_bytes(request.memory))
-    if request.gpus:
-        kind = f"{request.gpu_type} " if request.gpu_type else ""
-        memory = f" of {show_bytes(request.gpu_memory)}" if request.gpu_memory else ""
-        parts.append(f"{request.gpus:g} {kind}gpu{memory}")
-    parts += [f"{count} {name}" for name, count in request.devices]
-    return ", ".join(parts)
 
 
 def _nodes(cluster: Cluster, gang: Gang, running: Occupancy | None) -> tuple[dict[str, int], str]:
     """Of how many nodes which are out of question and why, and who uses the others: for the largest task."""
     request = groups_of(gang.least)[0][0]
-    numbers: Counter[str] = Counter()
-    causes: Counter[str] = Counter()
+    unfit: Counter[Unfit] = Counter()
     able: list[int] = []
     for room in cluster.rooms.values():
-        cause = _unfit(room, gang, request)
-        if cause is None:
+        found = _unfit(room, gang, request)
+        if found is None:
             able.append(room.index)
         else:
-            numbers[cause[0]] += 1
-            causes[cause[1]] += 1
-    numbers["nodes"] = len(cluster.nodes)
-    numbers["able"] = len(able)
+            unfit[found] += 1
+    numbers: Counter[str] = Counter({"nodes": len(cluster.nodes), "able": len(able)})
+    for found, count in unfit.items():
+        numbers[found.cause] += count
     if len(cluster.nodes) == 1:
-        return dict(numbers), ""
+        return dict(numbers), "".join(
+            f"; it {found.said(one=True)}" for found in unfit if found.verb == "have"
+        )
     parts = []
     if able:
-        have = f"{len(able)} of {len(cluster.nodes)} nodes could take {_request(request)}"
+        have = f"{len(able)} of {len(cluster.nodes)} nodes could take {request_words(request)}"
         parts.append(have + _used_by(cluster, able, running))
     parts += [
-        f"{count} of {len(cluster.nodes)} nodes {'lacks' if count == 1 else 'lack'} {what}"
-        for what, count in causes.most_common()
+        f"{count} of {len(cluster.nodes)} nodes {found.said(one=count == 1)}"
+        for found, count in unfit.most_common()
     ]
     return dict(numbers), "; " + "; ".join(parts) if parts else ""
 
 
-def _unfit(room: Room, gang: Gang, request: Request) -> tuple[str, str] | None:
+def _unfit(room: Room, gang: Gang, request: Request) -> Unfit | None:
     """Why this node would not take the task even if it were empty."""
     node = room.node
     if not node.schedulable:
-        return "closed", "permission: closed to new tasks"
+        return Unfit("closed", "lack", "permission: closed to new tasks")
     if not room.matches(gang.selector):
-        return "labels", f"the labels {', '.join(f'{k}={v}' for k, v in gang.selector)}"
+        return Unfit("labels", "lack", f"the labels {', '.join(f'{k}={v}' for k, v in gang.selector)}")
     if not room.tolerated(gang.tolerations):
-        return "taints", f"tolerance of {', '.join(sorted({*node.taints} - {*gang.tolerations}))}"
+        taints = ", ".join(sorted({*node.taints} - {*gang.tolerations}))
+        return Unfit("taints", "lack", f"tolerance of {taints}")
     devices = dict(node.devices)
     for name, count in request.devices:
         if devices.get(name, 0) < count:
-            return "devices", name if count == 1 else f"{count} {name}"
-    wanted = request.gpu or bool(request.gpu_share)
-    if wanted and sum(suits(gpu, request) for gpu in node.gpus) < wanted:
-        kind = f"{request.gpu_type} " if request.gpu_type else ""
-        return "gpu", f"{wanted:d} {kind}gpu"
+            return Unfit("devices", "lack", name if count == 1 else f"{count} {name}")
+    if (found := _unfit_gpus(node, request)) is not None:
+        return found
     if node.cpu < request.cpu:
-        return "cpu", f"{format_cpu(request.cpu)} cpu"
+        return Unfit("cpu", "lack", f"{format_cpu(request.cpu)} cpu")
     if node.memory < request.memory:
-        return "memory", show_bytes(request.memory)
+        return Unfit("memory", "lack", show_bytes(request.memory))
     return None
+
+
+def _unfit_gpus(node: Node, request: Request) -> Unfit | None:
+    """Too few GPUs; or enough of them, but not of that much memory, or not of that generation."""
+    wanted = request.gpu or int(bool(request.gpu_share))
+    if len(Room.suiting(node.gpus, request)) >= wanted:
+        return None
+    plain, large = _less_choosy(request)
+    if len(Room.suiting(node.gpus, plain)) < wanted:
+        return Unfit("gpu", "lack", f"{wanted} {gpu_words(plain)}")
+    small = len(Room.suiting(node.gpus, large)) < wanted
+    asked = large if small else request
+    few = len(Room.suiting(node.gpus, asked))
+    what = f"fewer than {wanted} {gpu_words(asked, 'GPUs')}" if few else f"no {gpu_words(asked, 'GPU')}"
+    return Unfit("gpuMemory" if small else "gpuGeneration", "have", what)
+
+
+@lru_cache(maxsize=256)
+def _less_choosy(request: Request) -> tuple[Request, Request]:
+    """The request for GPUs of any memory and generation, and for those of any generation."""
+    return replace(request, gpu_memory=0, gpu_generation=0), replace(request, gpu_generation=0)
 
 
 def _used_by(cluster: Cluster, able: list[int], running: Occupancy | None) -> str:
@@ -178,12 +240,13 @@ def _used_by(cluster: Cluster, able: list[int], running: Occupancy | None) -> st
 
 
 def _free(rooms: list[Room], gang: Gang) -> str:
-    able = [room for room in rooms if room.node.schedulable and room.matches(gang.selector)]
+    able = [room for room in rooms if admits(room, gang)]
+    request = groups_of(gang.least)[0][0]
     cpu = format_cpu(sum(room.cpu for room in able))
     memory = show_bytes(sum(room.memory for room in able))
-    gpus = sum(len(room.gpus) for room in able)
-    total_gpus = sum(len(room.node.gpus) for room in able)
-    gpu_text = f", {gpus} of {total_gpus} gpu" if total_gpus else ""
+    gpus = sum(len(room.suiting(room.gpus, request)) for room in able)
+    total_gpus = sum(len(room.suiting(room.node.gpus, request)) for room in able)
+    gpu_text = f", {gpus} of {total_gpus} {gpu_words(request)}" if total_gpus else ""
     total_cpu = format_cpu(sum(room.node.cpu for room in able))
     running = sum(room.tasks for room in rooms)
     return (

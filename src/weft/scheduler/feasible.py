@@ -20,7 +20,6 @@ from weft.scheduler.fit import NEVER, Fit, Mix, fit_of
 SEARCH_STEPS = 500
 SEARCH_TASKS = 64
 ZONES_TRIED = 8
-EVER_KEPT = 4096
 Group = tuple[Request, tuple[Task, ...]]
 
 
@@ -69,16 +68,6 @@ def place_elastic(cluster: Cluster, gang: Gang, mix: Mix = ()) -> tuple[Binding,
     for binding in best[len(bindings) :]:
         cluster.hold(binding, gang.task(binding.task).request)
     return best
-
-
-def could_ever_fit(cluster: Cluster, gang: Gang) -> bool:
-    """Whether the gang would fit, in its least form, if nothing else ran."""
-    known = cluster.ever.get(gang.signature)
-    if known is None:
-        if len(cluster.ever) >= EVER_KEPT:
-            cluster.ever.clear()
-        known = cluster.ever[gang.signature] = place(Cluster(cluster.nodes), gang, gang.least) is not None
-    return known
 
 
 def how_many(cluster: Cluster, gang: Gang, node: int) -> int:
@@ -190,8 +179,10 @@ class _Placing:
     def _in_one_zone(self, groups: Sequence[Group], zones: Ints) -> list[Binding] | None:
         """Any rack (or fabric) will do; the one with the least room is tried first."""
         if self._near:
-            allowed = sorted({int(zones[node]) for node in self._near})
-            order = allowed if len(allowed) == 1 else []
+            allowed = {int(zones[node]) for node in self._near}
+            order = sorted(allowed) if len(allowed) == 1 else []
+            if -1 in allowed:  # a node without a rack shares none with another
+                return self._on_one_node(groups) if len(self._near) == 1 else None
         else:
             order = self._zones_for_all(groups, zones)
         for zone in order:

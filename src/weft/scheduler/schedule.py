@@ -14,7 +14,8 @@ from weft.model.gang import Request, Signature
 from weft.model.status import Binding
 from weft.scheduler.claim import Claim
 from weft.scheduler.cluster import Cluster
-from weft.scheduler.feasible import could_ever_fit, place, place_elastic
+from weft.scheduler.empty import could_ever_fit
+from weft.scheduler.feasible import place, place_elastic
 from weft.scheduler.fit import Mix
 from weft.scheduler.history import History
 from weft.scheduler.pending import Group, Key, Pending, Waiting

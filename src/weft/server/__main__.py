@@ -58,9 +58,14 @@ def _shape(arguments: argparse.Namespace, home: Home) -> Shape:
     """What was declared now, or else what was declared last: a server that was killed comes back as it was."""
     given = {part.name: getattr(arguments, part.name) for part in fields(Shape)}
     declared = {name: value for name, value in given.items() if value is not None}
-    if declared:
-        home.remember("shape", declared)
-    return Shape(**(declared or home.last("shape")))
+    if not declared:
+        return Shape(**home.last("shape"))
+    try:
+        shape = Shape(**declared)
+    except ValueError as problem:
+        raise HomeError(str(problem)) from None
+    home.remember("shape", declared)
+    return shape
 
 
 def _policy(given: str | None, home: Home) -> str:
@@ -104,8 +109,8 @@ async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     facts = server_facts(address, home.path, backend.name, policy, time.time())
     packages = Packages(home.path / "packages")
-    cluster = ClusterOperations(control, packages, secrets, home.path, facts)
     owner = getpass.getuser()
+    cluster = ClusterOperations(control, packages, secrets, home.path, facts, owner)
     jobs, queues = JobOperations(control, packages, secrets, owner), QueueOperations(control, owner)
     operations = [*jobs.table(), *queues.table(), *cluster.table()]
     cluster.document = lambda: openapi.document(operations)
@@ -193,6 +198,9 @@ def _arguments() -> argparse.Namespace:
         "--gpu-memory", type=_quantity(parse_memory), default=None, help="memory of each virtual GPU"
     )
     parser.add_argument(
+        "--gpu-generation", type=_between(1, 1000), default=None, help="generation of the GPUs"
+    )
+    parser.add_argument(
         "--racks", type=_between(1, 10_000), default=None, help="spread the virtual nodes over so many"
     )
     parser.add_argument(
@@ -200,6 +208,14 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--devices", type=_devices, default=None, help="what else each node has: fpga=2,rdma=1"
+    )
+    parser.add_argument(
+        "--taint",
+        dest="taints",
+        action="append",
+        default=None,
+        metavar="[NODE:]KEY",
+        help="keep jobs that do not tolerate KEY off all nodes, or off one; repeatable",
     )
     parser.add_argument(
         "--policy",

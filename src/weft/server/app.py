@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft.control.control import NameTaken, NotFound
+from weft.control.cordons import NoNode
 from weft.control.queues import NoQueue
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
@@ -92,6 +93,9 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
         case NoQueue():
             near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
             return ApiProblem(404, "No such queue", f"{problem}{near}", next_step="weft queues")
+        case NoNode():
+            near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
+            return ApiProblem(404, "No such node", f"{problem}{near}", next_step="weft nodes")
         case NameTaken():
             return ApiProblem(
                 409,

@@ -21,6 +21,7 @@ from weft.model.problems import Invalid, Problem
 from weft.model.quantities import plain_cpu
 from weft.model.queue import Queue
 from weft.model.resource import NAME_PATTERN
+from weft.scheduler.cluster import Room
 from weft.server.backup import backup_stream
 from weft.server.jobs import ITEMS, read_body
 from weft.server.operations import Answer, Operation, Param, Query
@@ -45,13 +46,27 @@ SECRET_BODY = {
         }
     },
 }
+REASON = Param(
+    "reason",
+    "string",
+    "Why, for those who look.",
+    pattern=r"^[^\x00-\x1f\x7f]{1,200}$",
+    rule="must be 1 to 200 characters on one line",
+)
 
 
 class ClusterOperations:
     def __init__(
-        self, control: Control, packages: Packages, secrets: Secrets, home: Path, facts: dict[str, Any]
+        self,
+        control: Control,
+        packages: Packages,
+        secrets: Secrets,
+        home: Path,
+        facts: dict[str, Any],
+        owner: str,
     ):
         self._control = control
+        self._owner = owner
         self._packages = packages
         self._secrets = secrets
         self._home = home
@@ -83,6 +98,23 @@ class ClusterOperations:
             ),
             Operation(
                 "GET", "/v1/nodes", "Nodes and what is free", self.nodes, {200: Answer("Nodes", ITEMS)}
+            ),
+            *(
+                Operation(
+                    "POST",
+                    f"/v1/nodes/{{name}}/{verb}",
+                    summary,
+                    handler,
+                    {200: Answer("The node", OBJECT)},
+                    params=params,
+                    problems=(404, 507),
+                    path_patterns=name,
+                )
+                for verb, summary, handler, params in (
+                    ("cordon", "Place nothing new on a node; what runs goes on", self.cordon_node, (REASON,)),
+                    ("uncordon", "Let tasks come to a node again", self.uncordon_node, ()),
+                    ("lost", "Declare a node lost: its tasks run again elsewhere", self.lose_node, (REASON,)),
+                )
             ),
             Operation("GET", "/v1/top", "What running tasks use", self.top, {200: Answer("Tasks", ITEMS)}),
             Operation("GET", "/v1/jobtypes", "The job types", self.jobtypes, {200: Answer("Types", ITEMS)}),
@@ -170,44 +202,69 @@ class ClusterOperations:
         return _json({**self._facts, "jobs": control.store.counts(KIND), "notes": notes})
 
     async def nodes(self, request: Request, query: Query) -> Response:
+        tasks = self._tasks_by_node()
+        return _json(
+            {"items": [self._node(room, tasks) for room in self._control.books.cluster.rooms.values()]}
+        )
+
+    async def cordon_node(self, request: Request, query: Query) -> Response:
+        await self._control.cordons.cordon(path_name(request), self._owner, query["reason"])
+        return self._changed_node(request)
+
+    async def uncordon_node(self, request: Request, query: Query) -> Response:
+        await self._control.cordons.uncordon(path_name(request), self._owner)
+        return self._changed_node(request)
+
+    async def lose_node(self, request: Request, query: Query) -> Response:
+        await self._control.cordons.lose(path_name(request), self._owner, query["reason"])
+        return self._changed_node(request)
+
+    def _changed_node(self, request: Request) -> Response:
+        room = self._control.books.cluster.rooms[path_name(request)]
+        return _json(self._node(room, self._tasks_by_node()))
+
+    def _tasks_by_node(self) -> dict[str, list[dict[str, str]]]:
         control = self._control
         tasks: dict[str, list[dict[str, str]]] = {}
         for job in control.jobs.values():
             for task in job.status.tasks:
                 if task.binding is not None and job.uid in control.books.running:
                     tasks.setdefault(task.binding.node, []).append({"job": job.name, "task": task.name})
-        items = []
-        for room in control.books.cluster.rooms.values():
-            node = room.node
-            types = sorted({gpu.type for gpu in node.gpus})
-            items.append(
-                {
-                    "name": node.name,
-                    "labels": dict(node.labels),
-                    "taints": node.taints,
-                    "rack": node.rack or None,
-                    "fabric": node.fabric or None,
-                    "schedulable": node.schedulable,
-                    "capacity": {
-                        "cpu": plain_cpu(node.cpu),
-                        "memory": node.memory,
-                        "gpu": len(node.gpus),
-                        "gpuType": ",".join(types) or None,
-                        "gpuMemory": min((gpu.memory for gpu in node.gpus), default=0) or None,
-                        "devices": dict(node.devices),
-                    },
-                    "free": {
-                        "cpu": plain_cpu(room.cpu),
-                        "memory": room.memory,
-                        "gpu": plain_cpu(1000 * len(room.gpus) + sum(room.split.values())),
-                        "devices": {name: room.device(name) for name, _ in node.devices},
-                    },
-                    "splitGpus": {str(index): plain_cpu(left) for index, left in room.split.items()},
-                    "tasks": tasks.get(node.name, []),
-                    "notes": node.notes,
-                }
-            )
-        return _json({"items": items})
+        return tasks
+
+    def _node(self, room: Room, tasks: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
+        node = room.node
+        cordon = self._control.cordons.of(node.name)
+        types = sorted({gpu.type for gpu in node.gpus})
+        return {
+            "name": node.name,
+            "labels": dict(node.labels),
+            "taints": node.taints,
+            "rack": node.rack or None,
+            "fabric": node.fabric or None,
+            "schedulable": node.schedulable,
+            "cordon": cordon.document() if cordon is not None else None,
+            "numa": node.numa,
+            "capacity": {
+                "cpu": plain_cpu(node.cpu),
+                "memory": node.memory,
+                "gpu": len(node.gpus),
+                "gpuType": ",".join(types) or None,
+                "gpuMemory": min((gpu.memory for gpu in node.gpus), default=0) or None,
+                "gpuGeneration": min((gpu.generation for gpu in node.gpus), default=0) or None,
+                "gpuNuma": {str(gpu.index): gpu.numa for gpu in node.gpus} if node.numa else None,
+                "devices": dict(node.devices),
+            },
+            "free": {
+                "cpu": plain_cpu(room.cpu),
+                "memory": room.memory,
+                "gpu": plain_cpu(1000 * len(room.gpus) + sum(room.split.values())),
+                "devices": {name: room.device(name) for name, _ in node.devices},
+            },
+            "splitGpus": {str(index): plain_cpu(left) for index, left in room.split.items()},
+            "tasks": tasks.get(node.name, []),
+            "notes": node.notes,
+        }
 
     async def top(self, request: Request, query: Query) -> Response:
         control = self._control

@@ -279,18 +279,23 @@ class JobOperations:
         last = rows[-1] if len(rows) == limit else None
         more = to_json(_mark(last.created, last.uid) if last is not None else None)
         if summary:
-            items = to_json([self._with_reason(_summary(row)) for row in rows])
+            items = to_json([self._as_it_is_now(_summary(row)) for row in rows])
         else:
             items = b"[" + b",".join(live.stored_document(row) for row in rows) + b"]"
         return _json(
             b"".join((b'{"items":', items, b',"total":', str(total).encode(), b',"next":', more, b"}"))
         )
 
-    def _with_reason(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """A job that waits says why, in lists too; jobs that ask for the same get the same answer."""
+    def _as_it_is_now(self, summary: dict[str, Any]) -> dict[str, Any]:
+        """A job that waits says why, in lists too, and an elastic one that runs how large it is; jobs that ask
+        for the same get the same answer."""
         job = self._control.jobs.get(summary["uid"])
-        if summary["state"] == State.QUEUED and job is not None:
+        if job is None:
+            return summary
+        if summary["state"] == State.QUEUED:
             summary["reason"] = self._control.why_waiting(job)
+        elif job.gang.elastic and (size := _size(job)):
+            summary["size"] = {"now": size, "least": len(job.gang.least), "most": len(job.gang.tasks)}
         return summary
 
     def _with_label(self, label: tuple[str, str], states: Any) -> list[Any]:
@@ -431,19 +436,23 @@ class JobOperations:
             explanation = self._control.explain(job)
             waiting = self._control.waiting()
             position = next((i for i, w in enumerate(waiting) if w.uid == job.uid), 0)
+            ahead = waiting[:position] if explanation.ever else []
             found |= {
                 "reason": explanation.reason,
                 "details": explanation.details,
                 "numbers": explanation.numbers,
                 "possible": explanation.ever,
                 "queue": job.spec.queue,
-                "position": position + 1,
-                "ahead": [w.name for w in waiting[:position]][:20],
+                "position": position + 1 if explanation.ever else None,
+                "ahead": [w.name for w in ahead[:20]],
                 "waited": self._control.clock() - (status.queued or 0),
                 "estimatedStart": asdict(estimates.get(job.uid, UNKNOWN)),
                 "promisedStart": explanation.promised,
             }
-            if not explanation.ever:
+            if explanation.closed:
+                closed = (node.name for node in self._control.books.cluster.nodes if not node.schedulable)
+                found["next"] = f"weft nodes uncordon {next(closed)}"
+            elif not explanation.ever:
                 found["next"] = f"weft cancel {job.name}, then ask for less{self._declare_more(job)}"
         return _json(to_json(found))
 
@@ -542,12 +551,16 @@ def _label(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _size(job: LiveJob) -> int:
+    """How many of its tasks have a place."""
+    return sum(task.binding is not None for task in job.status.tasks)
+
+
 def _plain_reason(job: LiveJob) -> str:
     running = sum(task.state.alive for task in job.status.tasks)
     match job.status.state:
         case State.PROCESSING:
-            size = sum(task.binding is not None for task in job.status.tasks)
-            return f"{running} of {size} tasks are running"
+            return f"{running} of {_size(job)} tasks are running"
         case State.COMPLETED:
             return "all went well"
         case state:

@@ -15,6 +15,7 @@ from weft.control.queues import KIND
 from weft.model.problems import Invalid, Problem, parse
 from weft.model.queue import Queue
 from weft.model.resource import NAME_PATTERN
+from weft.scheduler.line import startable
 from weft.server.jobs import ITEMS, read_body
 from weft.server.operations import Answer, Operation, Query
 from weft.server.path import path_name
@@ -33,7 +34,7 @@ class QueueOperations:
             Operation(
                 "GET",
                 "/v1/queue",
-                "What waits, in the order in which it should start",
+                "What waits, in the order in which it should start; last, and without a position, what never can",
                 self.queue,
                 {200: Answer("Jobs", ITEMS)},
             ),
@@ -72,9 +73,10 @@ class QueueOperations:
         items = []
         for position, waiting in enumerate(control.waiting(), 1):
             promise = control.books.promises.get(waiting.uid)
+            possible = startable(control.books, waiting)
             items.append(
                 {
-                    "position": position,
+                    "position": position if possible else None,
                     "name": waiting.name,
                     "uid": waiting.uid,
                     "queue": waiting.queue,
@@ -83,7 +85,8 @@ class QueueOperations:
                     "waited": now - waiting.since,
                     "needs": control.needs(waiting),
                     "reason": control.why_waiting(control.jobs[waiting.uid]),
-                    "estimatedStart": asdict(estimates.get(waiting.uid, UNKNOWN)),
+                    "possible": possible,
+                    "estimatedStart": asdict(estimates.get(waiting.uid, UNKNOWN) if possible else UNKNOWN),
                     "promisedStart": promise.start if promise is not None else None,
                 }
             )

@@ -28,7 +28,7 @@ from weft.backends.local.supervisors import ADOPTED_POLL, Adopted, Pool, process
 from weft.model.failures import Code, Failure, Permanent
 from weft.model.gang import Task
 from weft.model.job import MetricSource
-from weft.model.lifecycle import Exited, Launched, Undone
+from weft.model.lifecycle import Exited, Launched, Lost, Undone
 from weft.model.node import Node
 from weft.model.quantities import show_bytes
 from weft.model.status import Exit, TaskState
@@ -67,6 +67,15 @@ class Patience:
             self.timer.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The tasks of a job that go with a node, and those of them that still run."""
+
+    node: str
+    tasks: tuple[str, ...]
+    left: set[str]
+
+
 class LocalBackend:
     name = "local"
 
@@ -85,6 +94,7 @@ class LocalBackend:
         self._adopted: dict[tuple[str, int], Adopted] = {}
         self._births: dict[tuple[str, str], tuple[int, int]] = {}
         self._kills: dict[tuple[str, str, int], Patience] = {}
+        self._losses: dict[tuple[str, str, int], Loss] = {}
         self._environment: Mapping[str, str] = {}
         self._pool: Pool
         self._listener: Listener
@@ -259,13 +269,14 @@ class LocalBackend:
                     if task.binding is not None and task.name in pids:
                         own = (task.binding.node, task.binding.cpus, pids[task.name])
                         self._pinning.started((job.uid, task.name), *own)
+                if self._losses:
+                    self._kill(job.uid, [task for task in pids if (job.uid, task, launch) in self._losses])
                 self._listener(job.uid, Launched(launch, tuple(pids.items()), line["time"]))
             case "undone":
                 failure = Failure(Code(line["code"]), line["message"], line["task"])
                 self._listener(job.uid, Undone(launch, failure))
             case "exited":
-                self._gone(job.uid, line["task"], launch)
-                self._listener(job.uid, Exited(line["task"], launch, self._exit(line, job), line["time"]))
+                self._ended(job.uid, Exited(line["task"], launch, self._exit(line, job), line["time"]))
             case "lost":
                 self._supervisor_lost(job, launch)
             case "taken":
@@ -323,8 +334,7 @@ class LocalBackend:
             self._loop.call_later(RELAUNCH_DELAY, self._listener, job.uid, undone)
         for task in ours:
             if task.state is TaskState.RUNNING:
-                self._gone(job.uid, task.name, launch)
-                self._listener(job.uid, Exited(task.name, launch, Exit(failure=lost)))
+                self._ended(job.uid, Exited(task.name, launch, Exit(failure=lost)))
 
     def adopt(self, job: Assignment, launch: int) -> bool:
         folder = self.folder(job.uid)
@@ -414,6 +424,25 @@ class LocalBackend:
         """The task's process, if the one with this id is still the one that was started."""
         pid, birth = self._births.get((uid, task), (0, 0))
         return pid if pid and start_time(pid) == birth else None
+
+    def lose(self, job: Assignment, node: str, tasks: tuple[str, ...]) -> None:
+        if any(uid == job.uid and loss.node == node for (uid, _, _), loss in self._losses.items()):
+            return  # they are dying already
+        loss = Loss(node, tasks, {*tasks})
+        launches = {task.name: task.launch for task in job.status.tasks}
+        self._losses.update(((job.uid, name, launches[name]), loss) for name in tasks)
+        self._kill(job.uid, tasks)
+
+    def _ended(self, uid: str, exited: Exited) -> None:
+        """Tell of an exit; or, of all that a job loses with a node, that it is lost, once the last has ended."""
+        self._gone(uid, exited.task, exited.launch)
+        loss = self._losses.pop((uid, exited.task, exited.launch), None)
+        if loss is None:
+            self._listener(uid, exited)
+            return
+        loss.left.discard(exited.task)
+        if not loss.left:
+            self._listener(uid, Lost(loss.tasks, loss.node))
 
     def _gone(self, uid: str, task: str, launch: int) -> None:
         self._births.pop((uid, task), None)

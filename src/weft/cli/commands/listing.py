@@ -56,6 +56,9 @@ def ls(
 ) -> int:
     """List jobs: all that are not finished, and the newest 50 that are.
 
+    TASKS is what the job asks for; of an elastic job that runs, how many it has now of how few and how many
+    it may have: 3 of 2–8.
+
     For example:
       weft ls
       weft ls --all --state FAILED
@@ -123,6 +126,8 @@ def _cell(item: dict[str, Any], title: str, now: float) -> str:
             return moments.span((item.get("finished") or now) - began) if began else "-"
         case "CREATED":
             return moments.clock(item.get("created"))
+        case "TASKS" if size := item.get("size"):
+            return f"{size['now']} of {size['least']}–{size['most']}"
         case _:
             value = item.get(title.lower())
             return "" if value is None else str(value)

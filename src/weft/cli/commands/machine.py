@@ -21,7 +21,9 @@ NODES = (
     Column("TASKS", right=True),
     Column("NOTES", flexible=True),
 )
-WIDE = ("RACK", "FABRIC", "DEVICES FREE", "SPLIT GPUS", "LABELS", "RUNNING")
+WIDE = (
+    "GPU MEMORY", "GENERATION", "NUMA", "RACK", "FABRIC", "DEVICES FREE", "SPLIT GPUS", "TAINTS", "LABELS", "RUNNING",
+)  # fmt: skip
 TOP = (
     Column("JOB"),
     Column("TASK"),
@@ -41,7 +43,8 @@ def nodes(*, output: ListForm = None) -> int:
     Parameters
     ----------
     output
-        json, yaml or wide (with racks, fabrics, devices, split GPUs, labels and tasks).
+        json, yaml or wide (with memory and generation of GPUs, NUMA groups, racks, fabrics, devices, split GPUs,
+        taints, labels and tasks).
     """
     items = Client().nodes()
     if output in ("json", "yaml"):
@@ -50,16 +53,13 @@ def nodes(*, output: ListForm = None) -> int:
     wide = output == "wide"
     columns = (*NODES[:-1], *map(Column, WIDE), NODES[-1]) if wide else NODES
     print_table(columns, [_node(item, wide) for item in items])
-    terminal.next_step("weft top", "weft queue")
+    closed = [item["name"] for item in items if item.get("cordon")]
+    terminal.next_step("weft top", "weft queue", *(f"weft nodes uncordon {name}" for name in closed[:1]))
     return 0
 
 
 def _node(item: dict[str, Any], wide: bool) -> list[str]:
     capacity, free = item["capacity"], item["free"]
-    notes = item.get("notes") or []
-    notes = [notes] if isinstance(notes, str) else list(notes)
-    if item.get("schedulable") is False:
-        notes.insert(0, "not schedulable")
     row = [
         item["name"],
         f"{_cpus(free.get('cpu'))} of {_cpus(capacity.get('cpu'))}",
@@ -72,14 +72,43 @@ def _node(item: dict[str, Any], wide: bool) -> list[str]:
         devices, left = capacity.get("devices") or {}, free.get("devices") or {}
         split = item.get("splitGpus") or {}
         row += [
+            _memory(capacity.get("gpuMemory")),
+            str(capacity.get("gpuGeneration") or "-"),
+            " ".join(map(_cpu_ids, item.get("numa") or ())) or "-",
             item.get("rack") or "-",
             item.get("fabric") or "-",
             ", ".join(f"{left.get(name, 0)} of {count} {name}" for name, count in devices.items()) or "-",
             ", ".join(f"{index}: {part:g} free" for index, part in split.items()) or "-",
+            ",".join(item.get("taints") or ()) or "-",
             ",".join(f"{name}={value}" for name, value in (item.get("labels") or {}).items()),
             " ".join(f"{task['job']}/{task['task']}" for task in item.get("tasks") or ()),
         ]
-    return [*row, "; ".join(map(str, notes))]
+    return [*row, "; ".join(_notes(item, wide))]
+
+
+def _notes(item: dict[str, Any], wide: bool) -> list[str]:
+    """Who may come here, and then what the engine has to say."""
+    notes = []
+    if cordon := item.get("cordon"):
+        why = f": {cordon['reason']}" if cordon.get("reason") else ""
+        notes.append(f"{'lost' if cordon.get('lost') else 'cordoned'}{why}")
+    elif item.get("schedulable") is False:
+        notes.append("not schedulable")
+    if (taints := item.get("taints")) and not wide:
+        notes.append(f"only for jobs that tolerate {', '.join(taints)}")
+    engine = item.get("notes") or []
+    return [*notes, *([engine] if isinstance(engine, str) else map(str, engine))]
+
+
+def _cpu_ids(cpus: list[int]) -> str:
+    """0, 1, 2, 3, 8 → `0-3,8`."""
+    spans: list[list[int]] = []
+    for cpu in cpus:
+        if spans and spans[-1][1] == cpu - 1:
+            spans[-1][1] = cpu
+        else:
+            spans.append([cpu, cpu])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 def top(*, watch: bool = False, output: ListForm = None) -> int:

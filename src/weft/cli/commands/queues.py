@@ -46,6 +46,8 @@ Json = dict[str, Any]
 def queue(*, output: ListForm = None) -> int:
     """What waits, in the order in which it should start, when that should be, and why it waits.
 
+    What can never start here comes last, without a place in the line.
+
     Parameters
     ----------
     output
@@ -68,7 +70,7 @@ def queue(*, output: ListForm = None) -> int:
 
 def _waiting(item: Json, now: float, wide: bool) -> list[str]:
     row = [
-        str(item["position"]),
+        str(item.get("position") or "-"),
         item["name"],
         item.get("queue") or "",
         str(item.get("priority", 0)),

@@ -15,7 +15,7 @@ from weft.cli.output import PageForm, print_whole
 from weft.cli.target import job_of
 from weft.client.api import Client
 from weft.client.home import home_folder
-from weft.client.jobspec import JobOptions, active_python, key_values, secret_references
+from weft.client.jobspec import JobOptions, active_python, device_counts, key_values, secret_references
 from weft.client.start import ensure_server
 
 
@@ -57,6 +57,9 @@ def run(
     memory: str | None = None,
     gpu: Gpus | None = None,
     gpu_type: str | None = None,
+    gpu_memory: str | None = None,
+    gpu_generation: Whole | None = None,
+    device: list[str] | None = None,
     size: str | None = None,
     name: str | None = None,
     type: str | None = None,
@@ -69,6 +72,9 @@ def run(
     spread: bool = False,
     one_node: bool = False,
     same_rack: bool = False,
+    same_fabric: bool = False,
+    selector: list[str] | None = None,
+    toleration: list[str] | None = None,
     deadline: str | None = None,
     restart: str | None = None,
     max_restarts: int | None = None,
@@ -109,6 +115,12 @@ def run(
         GPUs of each task, or a part of one that others may use too: 2, 0.5.
     gpu_type
         Only GPUs of this type.
+    gpu_memory
+        Only GPUs with at least this much memory of their own: 40Gi.
+    gpu_generation
+        Only GPUs of this generation or a later one.
+    device
+        NAME=COUNT: anything else that nodes have a number of, for each task: rdma=1. Repeatable.
     size
         A T-shirt size instead of cpu, memory and gpu: small, v100-2.
     name
@@ -133,6 +145,12 @@ def run(
         Place all tasks on the same node.
     same_rack
         Place all tasks on nodes of one rack.
+    same_fabric
+        Place all tasks on nodes of one fabric, the fast network that they hang on.
+    selector
+        NAME=VALUE: only nodes with this label. Repeatable.
+    toleration
+        Also nodes with this taint, which all other jobs are kept from. Repeatable.
     deadline
         The job fails when it runs for longer: 30m, 2h.
     restart
@@ -160,6 +178,9 @@ def run(
         memory=memory,
         gpu=gpu,
         gpu_type=gpu_type,
+        gpu_memory=gpu_memory,
+        gpu_generation=gpu_generation,
+        devices=device_counts(device or ()),
         size=size,
         env=key_values(env or (), "--env"),
         secrets=secret_references(secret or ()),
@@ -170,6 +191,9 @@ def run(
         spread=spread,
         one_node=one_node,
         same_rack=same_rack,
+        same_fabric=same_fabric,
+        selector=key_values(selector or (), "--selector"),
+        tolerations=toleration or (),
         deadline=deadline,
         restart=restart,
         max_restarts=max_restarts,

@@ -36,9 +36,11 @@ def up(
     gpus: int | None = None,
     gpu_type: str | None = None,
     gpu_memory: str | None = None,
+    gpu_generation: int | None = None,
     racks: int | None = None,
     fabrics: int | None = None,
     devices: list[str] | None = None,
+    taint: list[str] | None = None,
     policy: PolicyName | None = None,
     host: str | None = None,
     port: int | None = None,
@@ -50,6 +52,7 @@ def up(
       weft up
       weft up --nodes 4 --cpu 8 --memory 32Gi
       weft up --nodes 8 --gpus 64 --gpu-type v100 --gpu-memory 16Gi --racks 2
+      weft up --nodes 4 --taint spot --taint local-3:noisy
       weft up --policy fair
       weft up --foreground
 
@@ -67,12 +70,16 @@ def up(
         What to call them.
     gpu_memory
         Memory of each of these GPUs: 16Gi.
+    gpu_generation
+        Generation of the GPUs, for jobs that want one at least so new: 3.
     racks
         Spread the nodes over so many racks, for jobs that want to be in one.
     fabrics
         Spread the nodes over so many fast networks.
     devices
         What else each node has a number of: fpga=2. Repeatable.
+    taint
+        Keep jobs off all nodes (KEY) or off one (NODE:KEY) that do not tolerate KEY. Repeatable.
     policy
         The order of waiting jobs: default, fifo, fifo-backfill, shortest, least-attained or fair. Kept for
         later starts.
@@ -90,6 +97,7 @@ def up(
         "--gpus": gpus,
         "--gpu-type": gpu_type,
         "--gpu-memory": gpu_memory,
+        "--gpu-generation": gpu_generation,
         "--racks": racks,
         "--fabrics": fabrics,
         "--devices": ",".join(devices) if devices else None,
@@ -98,6 +106,7 @@ def up(
         "--port": port,
     }
     options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+    options += [text for key in taint or () for text in ("--taint", key)]
     home = home_folder()
     if foreground:
         return _stay(home, options)

@@ -296,9 +296,11 @@ def explain(job: str, /, *, output: PageForm = None) -> int:
         print_whole(found, output)
         return 0
     terminal.say(f"job {job} is {terminal.state(found.get('state') or '')}\n{explanation(found)}".rstrip())
-    terminal.next_step(
-        *([found["next"]] if found.get("next") else next_commands(client, job, client.get(job).status))
-    )
+    if found.get("next"):
+        terminal.next_step(found["next"])
+    else:
+        steps = next_commands(client, job, client.get(job).status)
+        terminal.next_step(*(step for step in steps if step != f"weft explain {job}"))
     return 0
 
 
