@@ -407,10 +407,12 @@ class Control:
             books.start(placement.uid, placement.bindings, now)
             self._carry_out(placement.uid, Placed(placement.bindings))
         for change in (*plan.repairs, *plan.growths):
+            if self.jobs[change.uid].status.state not in (State.PROCESSING, State.RESTARTING):
+                continue  # a start of it is under way, and it could only decline
             books.join(change.uid, change.bindings, now)
             self._carry_out(change.uid, Joined(change.bindings))
         for uid in plan.given_up:
-            books.running[uid].leaving = True
+            books.running.tell_to_leave(uid)
             self._carry_out(uid, Preempted("others: no room for its lost tasks"))
         for preemption in plan.preemptions:
             name = self.jobs[preemption.uid].name

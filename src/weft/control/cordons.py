@@ -131,7 +131,7 @@ class Cordons:
         starting = any(task.state in (TaskState.STARTING, TaskState.BACKOFF) for task in here)
         running = tuple(task.name for task in here if task.state is TaskState.RUNNING)
         if starting and not ending(job.status):
-            self._control.books.running[job.uid].leaving = True
+            self._control.books.running.tell_to_leave(job.uid)
             self._control.guardian.handle(job, Preempted(f"others: node {node} is lost"), actor)
         if running:
             self._control.backend.lose(job, node, running)

@@ -199,6 +199,10 @@ class Occupancy:
         if look is not None:
             heapq.heappush(self._looks, (look, job.uid, job.started))
 
+    def tell_to_leave(self, uid: str) -> None:
+        self.jobs[uid].leaving = True
+        self.told(self.jobs[uid])
+
     def told(self, job: Running) -> None:
         """What the job was told has changed."""
         if job.leaving or job.shrinking:

@@ -174,8 +174,7 @@ class State:
             for moved in preemption.moved:
                 self.holds[moved.uid] = Preemption(moved.uid, (), (), moved.bindings)
             for uid in preemption.evicted:
-                self.running[uid].leaving = True
-                self.running.told(self.running[uid])
+                self.running.tell_to_leave(uid)
             for shrink in preemption.shrunk:
                 job = self.running[shrink.uid]
                 job.shrinking |= {*shrink.tasks}
