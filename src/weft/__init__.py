@@ -6,20 +6,39 @@ training processes, whose interpreter has none of Weft's dependencies and where 
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing would cost six times the rest
 if TYPE_CHECKING:
+    from weft import checkpoint, ps
     from weft.client.api import Client
     from weft.client.job import Job
     from weft.client.run import run
     from weft.runtime.metrics import log
+    from weft.runtime.preempt import on_preempt, stopping
+    from weft.runtime.shards import shards
     from weft.version import __version__
 
-__all__ = ["Client", "Job", "__version__", "log", "run"]
+__all__ = [
+    "Client",
+    "Job",
+    "__version__",
+    "checkpoint",
+    "log",
+    "on_preempt",
+    "ps",
+    "run",
+    "shards",
+    "stopping",
+]
 
 _HOMES = {
     "Client": "weft.client.api",
     "Job": "weft.client.job",
     "__version__": "weft.version",
+    "checkpoint": "weft",
     "log": "weft.runtime.metrics",
+    "on_preempt": "weft.runtime.preempt",
+    "ps": "weft",
     "run": "weft.client.run",
+    "shards": "weft.runtime.shards",
+    "stopping": "weft.runtime.preempt",
 }
 
 
@@ -29,7 +48,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'weft' has no attribute {name!r}; it offers {', '.join(__all__)}")
     from importlib import import_module
 
-    value: object = getattr(import_module(home), name)
+    value: object = import_module(f"weft.{name}") if home == "weft" else getattr(import_module(home), name)
     globals()[name] = value
     return value
 

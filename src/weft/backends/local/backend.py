@@ -475,7 +475,10 @@ class LocalBackend:
     def saved(self, uid: str) -> float | None:
         try:
             with os.scandir(self.folder(uid).checkpoints) as entries:
-                return max((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=None)
+                kept = (
+                    entry for entry in entries if not entry.name.startswith(".")
+                )  # shards keep their books there
+                return max((entry.stat(follow_symlinks=False).st_mtime for entry in kept), default=None)
         except OSError:
             return None
 
