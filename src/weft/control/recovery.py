@@ -76,7 +76,7 @@ def _resume_launches(control: Control, job: LiveJob) -> None:
             if task.launch == launch and task.state.alive:
                 guardian.handle(job, Exited(task.name, launch, Exit(failure=lost)))
     running = [task for task in job.status.tasks if task.state is TaskState.RUNNING]
-    stopping = tuple(task.name for task in running if task.leaving or ending(job.status))
+    stopping = tuple(task.name for task in running if task.leaving or task.again or ending(job.status))
     if stopping or ending(job.status):
         guardian.carry_out(job, Stop(stopping, job.gang.grace), None)
 
