@@ -35,9 +35,7 @@ def read_job(
     return filled
 
 
-def _filled(
-    job: TrainingJob, draft: Draft[TrainingJob], types: Types
-) -> tuple[TrainingJob, list[Problem]]:
+def _filled(job: TrainingJob, draft: Draft[TrainingJob], types: Types) -> tuple[TrainingJob, list[Problem]]:
     """The job with its type's defaults, sizes and roles, and what in it makes no sense."""
     spec = job.spec
     problems: list[Problem] = []

@@ -19,9 +19,7 @@ def render_env(template: Template | None, role: str, facts: Facts) -> dict[str, 
     return {name: value for name, value in filled.items() if value}
 
 
-def render_command(
-    template: Template | None, role: str, command: Sequence[str], facts: Facts
-) -> list[str]:
+def render_command(template: Template | None, role: str, command: Sequence[str], facts: Facts) -> list[str]:
     own = template.roles.get(role, _NOTHING).command if template is not None else []
     wrapper = own or (template.command if template is not None else [])
     return fill_command(wrapper, command, facts) if wrapper else list(command)

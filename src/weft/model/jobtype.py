@@ -22,7 +22,9 @@ _NO_TEMPLATE = Template()
 _OPERATORS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-_THAT = re.compile(r"(?P<what>replicas|least|most|gpu)\.(?P<role>[a-z0-9-]+) *(?P<how>==|!=|<=|>=|<|>) *(?P<number>\d+)")
+_THAT = re.compile(
+    r"(?P<what>replicas|least|most|gpu)\.(?P<role>[a-z0-9-]+) *(?P<how>==|!=|<=|>=|<|>) *(?P<number>\d+)"
+)
 
 
 class Check(Strict):

@@ -504,9 +504,7 @@ def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
     cause = f"{_few(list(gone))} lost with node {event.node}; waiting to be replaced"
     state = S.RESTARTING if status.state is S.PROCESSING else status.state
     others = frozenset().union(*(gang.together(gang.task(name)) for name in gone)) - {*gone}
-    waiting, stop = _stop_together(
-        changed(status, state=state, tasks=tasks, reason=cause), others, gang, now
-    )
+    waiting, stop = _stop_together(changed(status, state=state, tasks=tasks, reason=cause), others, gang, now)
     return Outcome(waiting, (*stop, ReleaseTasks(gone, replace=True)), cause)
 
 
