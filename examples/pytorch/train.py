@@ -4,6 +4,7 @@ weft run --type pytorch --replicas 2 --code examples/pytorch -- python train.py
 """
 
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import weft
 
 STEPS = int(os.environ.get("STEPS", "60"))
+PAUSE = float(os.environ.get("PAUSE", "0"))  # for tests that must be quicker than the training
 SAVE_EVERY = 10
 CHECKPOINT = Path(os.environ["CHECKPOINT_DIR"]) / "model.pt"
 
@@ -52,6 +54,7 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        time.sleep(PAUSE)
         if rank == 0:
             weft.log(step=step, loss=loss.item())
             if step % SAVE_EVERY == 0 or step == STEPS - 1:

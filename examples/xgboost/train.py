@@ -23,7 +23,7 @@ meeting = {"dmlc_tracker_uri": uri, "dmlc_tracker_port": port, "dmlc_task_id": s
 with collective.CommunicatorContext(**meeting):
     random = np.random.default_rng(rank)
     points = random.normal(size=(500, 6))
-    labels = (points[:, 0] * points[:, 1] > 0).astype(int)
+    labels = (points[:, 0] * points[:, 1] * points[:, 2] > 0).astype(int)
     told = {}
     xgboost.train(
         {"objective": "binary:logistic", "eval_metric": "error", "max_depth": 4, "nthread": 1},

@@ -27,6 +27,7 @@ PLAIN = {
     "gpus": "how many GPUs it has",
     "processes": "one a GPU, or one",
     "python": "the interpreter that the job's command begins with, else python",
+    "chief": "true for the task that leads, else false",
     "chief.host": "the address of the task that leads",
     "chief.port": "its port",
     "json.roles": 'all addresses: {"worker": ["host:port", ...], ...}',

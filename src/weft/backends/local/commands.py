@@ -203,6 +203,7 @@ def facts(shared: Gathering, task: Task, own: Mapping[str, str]) -> Facts:
         "gpus": str(gpus),
         "processes": str(max(1, gpus)),
         "python": command if re.match(r"python[\d.]*$", os.path.basename(command)) else "python",  # noqa: PTH119
+        "chief": "true" if task.chief else "false",
         "chief.host": shared.variables["MASTER_ADDR"],
         "chief.port": shared.variables["MASTER_PORT"],
     }
