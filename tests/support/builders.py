@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.jobtypes.complete import read_job
 from weft.model.gang import Gang, Request, Span, Task, Within
-from weft.model.job import Restart, RestartPolicy, Strategy, TrainingJob
+from weft.model.job import Restart, RestartPolicy, Scope, Strategy, TrainingJob
 from weft.model.node import Gpu, Node
 from weft.model.problems import parse
 
@@ -57,9 +57,15 @@ def a_request(
 
 
 def restarts(
-    policy: str = "on-failure", max: int = 3, backoff: float = 1.0, max_backoff: float = 300.0
+    policy: str = "on-failure",
+    max: int = 3,
+    backoff: float = 1.0,
+    max_backoff: float = 300.0,
+    scope: Scope | None = None,
 ) -> Restart:
-    return Restart(policy=RestartPolicy(policy), max=max, backoff=backoff, max_backoff=max_backoff)
+    return Restart(
+        policy=RestartPolicy(policy), max=max, backoff=backoff, max_backoff=max_backoff, scope=scope
+    )
 
 
 NEVER = restarts("never")

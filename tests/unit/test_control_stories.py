@@ -148,6 +148,38 @@ class TestTime:
 
         on_a_machine(story)
 
+    def test_a_gang_that_starts_again_together_stops_first(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=100, after_term=3), Run(seconds=20))
+            m.world.script("demo", "worker-1", Run(seconds=10, code=1), Run(seconds=20))
+            m.world.script("demo", "worker-2", Run(seconds=5), Run(seconds=20))
+            await m.submit("demo", roles=workers(3), restart={**ON_FAILURE, "scope": "gang"})
+            status = await m.until("demo")
+            assert status.state is State.COMPLETED
+            assert [task.restarts for task in status.tasks] == [0, 1, 0], "only who failed has used one up"
+            again = [time for time, _ in m.world.starts_of("demo")][3:]
+            assert len(again) == 3, "also the one that had succeeded"
+            assert max(again) - min(again) < 0.01
+            assert min(again) >= 13, "not before the last has stopped"
+            assert [(task, name) for _, task, name in m.world.signals] == [("worker-0", "SIGTERM")]
+            assert m.nothing_is_held()
+
+        on_a_machine(story)
+
+    def test_a_gang_that_starts_again_together_survives_a_killed_server(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=100, after_term=10), Run(seconds=20))
+            m.world.script("demo", "worker-1", Run(seconds=10, code=1), Run(seconds=20))
+            await m.submit("demo", roles=workers(2), restart={**ON_FAILURE, "scope": "gang"})
+            await m.until("demo", State.RESTARTING)
+            m.kill()
+            await m.passes(1)
+            await m.up()
+            status = await m.until("demo")
+            assert (status.state, len(m.world.starts)) == (State.COMPLETED, 4)
+
+        on_a_machine(story)
+
     def test_the_last_restart_used_up_fails_the_job(self, on_a_machine: Tell) -> None:
         async def story(m: Machine) -> None:
             m.world.script("demo", "worker-0", Run(seconds=1, code=1))

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 from support.builders import a_gang, a_task, restarts
 from weft.model.failures import Code, Failure
 from weft.model.gang import Gang, Span
+from weft.model.job import Scope
 from weft.model.lifecycle import (
     EDGES,
     Admitted,
@@ -75,12 +76,16 @@ PICKS = st.integers(0, 99)
 def gangs(draw: Any) -> Gang:
     count = draw(st.integers(1, 3))
     policies = st.sampled_from(["never", "on-failure", "always", "exit-code"])
+    scope = draw(st.sampled_from([None, *Scope]))
     tasks = tuple(
         a_task(
             f"worker-{i}",
             i,
             restart=restarts(
-                draw(policies), max=draw(st.integers(0, 2)), backoff=draw(st.sampled_from([0, 1, 5]))
+                draw(policies),
+                max=draw(st.integers(0, 2)),
+                backoff=draw(st.sampled_from([0, 1, 5])),
+                scope=scope,
             ),
             service=i > 0 and draw(st.booleans()),
             chief=i == 0,

@@ -340,11 +340,14 @@ class Client:
 
     def put_queue(self, queue: Mapping[str, Any] | Document) -> Json:
         """Declare a queue or change it: a whole document with `metadata.name`."""
-        document = queue if isinstance(queue, Document) else Document(dict(queue), "", Path.cwd())
+        return self._put("queues", "queue", queue)
+
+    def _put(self, where: str, what: str, given: Mapping[str, Any] | Document) -> Json:
+        document = given if isinstance(given, Document) else Document(dict(given), "", Path.cwd())
         if document.name is None:
-            raise BadDocument(document.source or "Not valid", "metadata.name is missing: the queue's name")
+            raise BadDocument(document.source or "Not valid", f"metadata.name is missing: the {what}'s name")
         try:
-            kept: Json = self.ask("PUT", f"/v1/queues/{segment(document.name)}", body=document.value)
+            kept: Json = self.ask("PUT", f"/v1/{where}/{segment(document.name)}", body=document.value)
         except ApiError as error:
             raise (refused(document, error) if error.problems and document.source else error) from None
         return kept
@@ -357,6 +360,17 @@ class Client:
 
     def job_types(self) -> Items:
         return self._items("/v1/jobtypes")
+
+    def job_type(self, name: str) -> Json:
+        found: Json = self.ask("GET", f"/v1/jobtypes/{segment(name)}")
+        return found
+
+    def put_job_type(self, job_type: Mapping[str, Any] | Document) -> Json:
+        """Keep a job type or change it: a whole document with `metadata.name`."""
+        return self._put("jobtypes", "job type", job_type)
+
+    def delete_job_type(self, name: str) -> None:
+        self.ask("DELETE", f"/v1/jobtypes/{segment(name)}")
 
     def schema(self, kind: str = "TrainingJob") -> Json:
         return self._get(f"/v1/schemas/{segment(kind)}")

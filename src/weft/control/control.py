@@ -17,6 +17,7 @@ from weft.control import durations, live, recovery
 from weft.control.cordons import Cordons
 from weft.control.foresight import Estimates, Foresight
 from weft.control.guardian import Guardian
+from weft.control.jobtypes import JobTypes
 from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
 from weft.control.queues import Asking, OperatorQueues
@@ -107,6 +108,7 @@ class Control:
         self._reasons: dict[object, str] = {}
         self._reasons_of: tuple[object, ...] = ()
         self.cordons = Cordons(self, _new_uid)
+        self.job_types = JobTypes(store, clock, _new_uid)
         self._expiry = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
 

@@ -25,6 +25,7 @@ LIVE = [state.value for state in State if not state.idle]
 
 def recover(control: Control) -> None:
     control.queues.load()
+    control.job_types.load()
     control.cordons.load()
     rows = control.store.with_states(KIND, LIVE)
     for row in rows:
@@ -76,7 +77,7 @@ def _resume_launches(control: Control, job: LiveJob) -> None:
             if task.launch == launch and task.state.alive:
                 guardian.handle(job, Exited(task.name, launch, Exit(failure=lost)))
     running = [task for task in job.status.tasks if task.state is TaskState.RUNNING]
-    stopping = tuple(task.name for task in running if task.leaving or ending(job.status))
+    stopping = tuple(task.name for task in running if task.leaving or task.again or ending(job.status))
     if stopping or ending(job.status):
         guardian.carry_out(job, Stop(stopping, job.gang.grace), None)
 

@@ -1,28 +1,17 @@
-"""The job types that there are."""
+"""The job types that come with Weft, one YAML file each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import yaml
-from pydantic import Field
 
-from weft.model.job import EnvName, Role
-from weft.model.resource import Name, Strict
+from weft.model.jobtype import JobType, JobTypeSpec
 
-
-class JobType(Strict):
-    """What jobs of one kind have in common."""
-
-    name: Name
-    description: str
-    example: str
-    roles: dict[Name, Role] = Field(default_factory=dict)
-    """Defaults by role; a job may have further roles only where the type lists none or one."""
-    env: dict[EnvName, str] = Field(default_factory=dict)
-    """Templates: `${hosts.ROLE}` is the role's host:port list, `${NAME}` any variable that Weft sets."""
+Types = Mapping[str, JobTypeSpec]
 
 
 @cache
@@ -33,5 +22,11 @@ def catalogue() -> dict[str, JobType]:
         if file.name.endswith(".yaml"):
             document: Any = yaml.safe_load(file.read_text())
             job_type = JobType.model_validate(document)
-            found[job_type.name] = job_type
+            assert job_type.metadata.name is not None
+            found[job_type.metadata.name] = job_type
     return found
+
+
+@cache
+def built_in() -> Types:
+    return {name: job_type.spec for name, job_type in catalogue().items()}

@@ -6,41 +6,45 @@ from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from weft.jobtypes.catalogue import JobType, catalogue
+from weft.jobtypes.catalogue import Types, built_in
 from weft.model import sizes
 from weft.model.gang import chief_role
-from weft.model.job import MAX_TASKS, Resources, Role, TrainingJob, TrainingJobSpec
+from weft.model.job import MAX_TASKS, Resources, Role, Template, TrainingJob, TrainingJobSpec
+from weft.model.jobtype import JobTypeSpec, broken_checks, template_problems
 from weft.model.problems import Draft, Invalid, Problem, in_order, read
 from weft.model.quantities import format_memory
 
+_NO_TEMPLATE = Template()
 Rule = Callable[[TrainingJob], list[Problem]]
 
 
-def read_job(document: Any, what: str, further: Rule = lambda job: []) -> TrainingJob:
+def read_job(
+    document: Any, what: str, further: Rule = lambda job: [], types: Types | None = None
+) -> TrainingJob:
     """The complete job that a document describes; `Invalid` with all that is wrong with its fields and its meaning.
 
-    `further` are the rules that only the caller knows.
+    `further` are the rules that only the caller knows; `types` all job types that there are, else the built-in ones.
     """
     draft = read(TrainingJob, document)
     if (job := draft.value) is None:
         raise Invalid(what, draft.problems)
-    filled, found = _filled(job, draft)
+    filled, found = _filled(job, draft, built_in() if types is None else types)
     problems = [*draft.problems, *found, *further(job)]
     if problems:
         raise Invalid(what, in_order(problems, document))
     return filled
 
 
-def _filled(job: TrainingJob, draft: Draft[TrainingJob]) -> tuple[TrainingJob, list[Problem]]:
+def _filled(job: TrainingJob, draft: Draft[TrainingJob], types: Types) -> tuple[TrainingJob, list[Problem]]:
     """The job with its type's defaults, sizes and roles, and what in it makes no sense."""
     spec = job.spec
-    types = catalogue()
     problems: list[Problem] = []
     if spec.type not in types:
         near = get_close_matches(spec.type, types, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the types are {', '.join(types)}"
         problems.append(Problem("spec.type", f"no such job type; {hint}", f'"{spec.type}"'))
     job_type = types.get(spec.type, types["command"])
+    spec = _as_its_type(spec, job_type)
     problems += _whole_job(spec, draft)
     roles: dict[str, Role] = {}
     for name, role in _roles(spec, job_type).items():
@@ -58,10 +62,43 @@ def _filled(job: TrainingJob, draft: Draft[TrainingJob]) -> tuple[TrainingJob, l
         )
     problems += _sizes(roles, draft)
     problems += _commands(roles, spec, draft)
+    problems += _of_the_type(roles, spec, job_type, draft)
     return job.model_copy(update={"spec": spec.model_copy(update={"roles": roles})}), problems
 
 
-def _roles(spec: TrainingJobSpec, job_type: JobType) -> dict[str, Role]:
+def _as_its_type(spec: TrainingJobSpec, job_type: JobTypeSpec) -> TrainingJobSpec:
+    """What the job leaves open and its type says."""
+    said = spec.model_fields_set
+    given: dict[str, Any] = {}
+    if job_type.success is not None and "success" not in said:
+        given["success"] = job_type.success
+    if job_type.restart is not None:
+        own = {name: getattr(spec.restart, name) for name in spec.restart.model_fields_set}
+        given["restart"] = job_type.restart.model_copy(update=own)
+    if job_type.metrics and "metrics" not in said:
+        given["metrics"] = job_type.metrics
+    if spec.template is None and job_type.template != _NO_TEMPLATE:
+        given["template"] = job_type.template
+    return spec.model_copy(update=given) if given else spec
+
+
+def _of_the_type(
+    roles: dict[str, Role], spec: TrainingJobSpec, job_type: JobTypeSpec, draft: Draft[TrainingJob]
+) -> Iterator[Problem]:
+    if draft.knows("spec.type", "spec.roles.*"):
+        yield from broken_checks(job_type, roles)
+    if not job_type.elastic:
+        for name, role in roles.items():
+            for field in ("min_replicas", "max_replicas"):
+                if getattr(role, field) not in (None, role.replicas):
+                    outside = "minReplicas" if field == "min_replicas" else "maxReplicas"
+                    cause = f"jobs of type {spec.type} cannot change their size; use replicas"
+                    yield Problem(f"spec.roles.{name}.{outside}", cause, str(getattr(role, field)))
+    if spec.template is not None and spec.template is not job_type.template:
+        yield from template_problems(spec.template, list(roles), "spec.template")
+
+
+def _roles(spec: TrainingJobSpec, job_type: JobTypeSpec) -> dict[str, Role]:
     """The job's roles in the type's order, each over the type's defaults for it."""
     if not spec.roles:
         return dict(job_type.roles)

@@ -1,23 +1,25 @@
-"""A job type's environment for one task."""
+"""What a job's template makes of one task: its variables and its command."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from string import Template
+from collections.abc import Sequence
 
-from weft.jobtypes.catalogue import catalogue
+from weft.model.job import TaskTemplate, Template
+from weft.model.template import Facts, fill, fill_command
 
-
-class _Dotted(Template):
-    idpattern = r"[A-Za-z_][A-Za-z0-9_.-]*"
+_NOTHING = TaskTemplate()
 
 
-def render_env(
-    type_name: str, variables: Mapping[str, str], hosts: Mapping[str, list[str]]
-) -> dict[str, str]:
-    """The type's variables with their templates filled from the gang."""
-    job_type = catalogue()[type_name]
-    if not job_type.env:
+def render_env(template: Template | None, role: str, facts: Facts) -> dict[str, str]:
+    """Variables without a value are left out."""
+    if template is None:
         return {}
-    values = {**variables, **{f"hosts.{role}": ",".join(places) for role, places in hosts.items()}}
-    return {name: _Dotted(template).substitute(values) for name, template in job_type.env.items()}
+    own = template.roles.get(role, _NOTHING)
+    filled = {name: fill(text, facts) for name, text in {**template.env, **own.env}.items()}
+    return {name: value for name, value in filled.items() if value}
+
+
+def render_command(template: Template | None, role: str, command: Sequence[str], facts: Facts) -> list[str]:
+    own = template.roles.get(role, _NOTHING).command if template is not None else []
+    wrapper = own or (template.command if template is not None else [])
+    return fill_command(wrapper, command, facts) if wrapper else list(command)

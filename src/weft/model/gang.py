@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from weft.model.job import Resources, Restart, RestartPolicy, Role, Strategy, TrainingJobSpec
+from weft.model.job import Resources, Restart, RestartPolicy, Role, Scope, Strategy, TrainingJobSpec
 from weft.model.lazy import lazy
 
 CHIEF_ROLES = ("chief", "master", "launcher", "worker")
@@ -82,6 +82,10 @@ class Task:
                 return not good
             case RestartPolicy.EXIT_CODE:
                 return not good and (signal is not None or exit_code is None or exit_code >= 128)
+
+    @property
+    def scope(self) -> Scope:
+        return self.restart.scope or Scope.TASK
 
     def backoff(self, restarts: int) -> float:
         """Seconds to wait before restart number `restarts` + 1."""
@@ -160,6 +164,16 @@ class Gang:
             counts[key] = counts.get(key, 0) + 1
         rules = (self.strategy, self.within, self.selector, self.tolerations, self.wants, self.spans)
         return Signature((tuple(counts.items()), rules))
+
+    def together(self, task: Task) -> frozenset[str]:
+        """The tasks that start again with this one."""
+        match task.scope:
+            case Scope.TASK:
+                return frozenset()
+            case Scope.ROLE:
+                return frozenset(other.name for other in self.tasks if other.role == task.role)
+            case Scope.GANG:
+                return frozenset(other.name for other in self.tasks)
 
     @property
     def elastic(self) -> bool:

@@ -134,6 +134,14 @@ class RestartPolicy(StrEnum):
     EXIT_CODE = "exit-code"
 
 
+class Scope(StrEnum):
+    """What starts again when a task of it has to."""
+
+    TASK = "task"
+    ROLE = "role"
+    GANG = "gang"
+
+
 class Restart(Strict):
     policy: RestartPolicy = RestartPolicy.NEVER
     """never; on-failure; always (also after success); exit-code (128 and above retry, 1–127 are final)."""
@@ -143,6 +151,8 @@ class Restart(Strict):
     """Wait before the first restart; doubles each time."""
     max_backoff: Duration = 300.0
     """The wait never grows past this."""
+    scope: Scope | None = None
+    """task: it starts again alone; role, gang: all of these stop and start again together (default: as the type)."""
 
 
 _DEFAULT_RESTART = Restart()
@@ -164,6 +174,19 @@ class Role(Strict):
     restart: Restart | None = None
     service: bool | None = None
     """A role that serves the others (a parameter server): not waited for, stopped when they are done."""
+
+
+class TaskTemplate(Strict):
+    """What tasks get besides what the job says, with places like `${rank}` that are filled when one starts."""
+
+    env: dict[EnvName, Text] = Field(default_factory=dict)
+    command: list[Text] = Field(default_factory=list)
+    """What is run instead: arguments around the job's own command, which stands where `${command}` is."""
+
+
+class Template(TaskTemplate):
+    roles: dict[Name, TaskTemplate] = Field(default_factory=dict)
+    """What differs for tasks of these roles: variables are added, a command takes the place of the other."""
 
 
 class Strategy(StrEnum):
@@ -302,6 +325,8 @@ class TrainingJobSpec(Strict):
     """The job and its files are deleted this long after its end. Left out: kept."""
     metrics: Annotated[list[Metric], Field(max_length=64)] = Field(default_factory=list)
     results: Results = Field(default_factory=lambda: _DEFAULT_RESULTS)
+    template: Template | None = None
+    """How tasks find each other and what runs them; the job type's, unless it is written here."""
 
 
 class TrainingJob(Strict):

@@ -356,7 +356,7 @@ def _launched(status: JobStatus, event: Launched, gang: Gang, now: float) -> Out
         reason=None,
         started=then if status.started is None else status.started,
     )
-    leaving = tuple(t.name for t in tasks if t.leaving and t.state is TaskState.RUNNING)
+    leaving = tuple(t.name for t in tasks if (t.leaving or t.again) and t.state is TaskState.RUNNING)
     stop: tuple[Instruction, ...] = (Stop(leaving, gang.grace),) if leaving else ()
     if ending(running):
         stop = (_stop_all(running, gang),)
@@ -402,7 +402,7 @@ def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outc
         again = _enqueue(fresh, gang, now, event.failure.message)
         return changed(again, instructions=(Release(), *again.instructions))
     tasks = tuple(
-        changed(t, state=TaskState.BACKOFF, due=now + gang.task(t.name).backoff(t.restarts))
+        changed(t, state=TaskState.BACKOFF, again=False, due=now + gang.task(t.name).backoff(t.restarts))
         if t.launch == event.launch
         else t
         for t in status.tasks
@@ -496,14 +496,16 @@ def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
         )
         return _settle(changed(status, tasks=tasks), gang, now)
     tasks = tuple(
-        changed(t, state=TaskState.LOST, binding=None, pid=None, leaving=False) if t.name in gone else t
+        changed(t, state=TaskState.LOST, binding=None, pid=None, leaving=False, again=False, due=None)
+        if t.name in gone
+        else t
         for t in status.tasks
     )
     cause = f"{_few(list(gone))} lost with node {event.node}; waiting to be replaced"
     state = S.RESTARTING if status.state is S.PROCESSING else status.state
-    return Outcome(
-        changed(status, state=state, tasks=tasks, reason=cause), (ReleaseTasks(gone, replace=True),), cause
-    )
+    others = frozenset().union(*(gang.together(gang.task(name)) for name in gone)) - {*gone}
+    waiting, stop = _stop_together(changed(status, state=state, tasks=tasks, reason=cause), others, gang, now)
+    return Outcome(waiting, (*stop, ReleaseTasks(gone, replace=True)), cause)
 
 
 def _joining(status: JobStatus, launch: int) -> tuple[str, ...]:
@@ -541,25 +543,48 @@ def _exited(status: JobStatus, event: Exited, gang: Gang, now: float) -> Outcome
     if before.leaving and not ending(status):
         parked = TaskStatus(before.name, launch=before.launch, restarts=before.restarts)
         return _settle_size(_with(status, parked), (before.name,), gang, now)
+    if before.again and not ending(status):
+        due = now if before.due is None else before.due
+        return Outcome(_with(status, changed(ended, state=TaskState.BACKOFF, again=False, due=due)))
     if ending(status):
         state = TaskState.SUCCEEDED if good else TaskState.STOPPED
         return _settle(_with(status, changed(ended, state=state)), gang, now)
     if task.may_restart(before.restarts, good, event.exit.code, event.exit.signal):
-        return _back_off(status, ended, task, event.exit, now)
+        return _back_off(status, ended, task, event.exit, gang, now)
     if good:
         return _check_success(_with(status, changed(ended, state=TaskState.SUCCEEDED)), gang, now)
     failed = _with(status, changed(ended, state=TaskState.FAILED))
     return _fail(changed(failed, failure=_blame(event, before)), gang, now)
 
 
-def _back_off(status: JobStatus, ended: TaskStatus, task: Task, exit: Exit, now: float) -> Outcome:
+def _back_off(
+    status: JobStatus, ended: TaskStatus, task: Task, exit: Exit, gang: Gang, now: float
+) -> Outcome:
     due = now + task.backoff(ended.restarts)
     waiting = changed(ended, state=TaskState.BACKOFF, restarts=ended.restarts + 1, due=due)
     cause = f"{task.name} {describe(exit)}; restart {waiting.restarts} of at most {task.restart.max}"
     status = _with(changed(status, restarts=status.restarts + 1, reason=cause), waiting)
     if status.state is S.PROCESSING:
         status = changed(status, state=S.RESTARTING)
-    return Outcome(status, (), cause)
+    status, stop = _stop_together(status, gang.together(task) - {task.name}, gang, due)
+    return Outcome(status, stop, cause)
+
+
+def _stop_together(
+    status: JobStatus, names: frozenset[str], gang: Gang, due: float
+) -> tuple[JobStatus, tuple[Instruction, ...]]:
+    """What starts again with a task that failed stops first; what had succeeded is done again."""
+    running = []
+    for task in status.tasks:
+        if task.name not in names or task.leaving:
+            continue
+        if task.state.alive and not task.again:
+            status = _with(status, changed(task, again=True, due=due))
+            if task.state is TaskState.RUNNING:
+                running.append(task.name)
+        elif task.state is TaskState.SUCCEEDED:
+            status = _with(status, changed(task, state=TaskState.BACKOFF, due=due))
+    return status, (Stop(tuple(running), gang.grace),) if running else ()
 
 
 def _check_success(status: JobStatus, gang: Gang, now: float) -> Outcome:
@@ -609,6 +634,8 @@ def _restart_due(status: JobStatus, gang: Gang, now: float) -> Outcome:
     due = {
         t.name for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None and t.due <= now
     }
+    stopping = {t.name for t in status.tasks if t.again}
+    due = {name for name in due if not gang.together(gang.task(name)) & stopping}
     if not due:
         return _unchanged(status)
     launch = status.launch + 1
@@ -760,7 +787,8 @@ def next_wake(status: JobStatus, gang: Gang) -> float | None:
         return status.queued + gang.max_wait
     if status.state not in (S.PROCESSING, S.RESTARTING) or ending(status):
         return None
-    times = [task.due for task in status.tasks if task.due is not None]
+    stopping = any(task.again for task in status.tasks)  # whose ends are waited for first
+    times = [task.due for task in status.tasks if task.due is not None and not stopping]
     if (end := _deadline(status, gang)) is not None:
         times.append(end)
     return min(times, default=None)

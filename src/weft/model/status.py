@@ -107,6 +107,8 @@ class TaskStatus:
     """When a task in backoff starts again."""
     leaving: bool = False
     """Told to go so that others have room; the job goes on without it."""
+    again: bool = False
+    """Told to stop because another failed with which it starts again."""
     started: float | None = None
     finished: float | None = None
     exit: Exit | None = None

@@ -94,6 +94,7 @@ async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket)
     from weft.server import app, openapi
     from weft.server.cluster import ClusterOperations, server_facts
     from weft.server.jobs import JobOperations
+    from weft.server.jobtypes import JobTypeOperations
     from weft.server.packages import Packages
     from weft.server.protocol import Protocol
     from weft.server.queues import QueueOperations
@@ -112,7 +113,8 @@ async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket)
     owner = getpass.getuser()
     cluster = ClusterOperations(control, packages, secrets, home.path, facts, owner)
     jobs, queues = JobOperations(control, packages, secrets, owner), QueueOperations(control, owner)
-    operations = [*jobs.table(), *queues.table(), *cluster.table()]
+    types = JobTypeOperations(control, owner)
+    operations = [*jobs.table(), *queues.table(), *types.table(), *cluster.table()]
     cluster.document = lambda: openapi.document(operations)
     config = uvicorn.Config(
         app.build(operations, home.token()),

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft.control.control import NameTaken, NotFound
 from weft.control.cordons import NoNode
+from weft.control.jobtypes import NoJobType
 from weft.control.queues import NoQueue
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
@@ -96,6 +97,9 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
         case NoNode():
             near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
             return ApiProblem(404, "No such node", f"{problem}{near}", next_step="weft nodes")
+        case NoJobType():
+            near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
+            return ApiProblem(404, "No such job type", f"{problem}{near}", next_step="weft jobtypes")
         case NameTaken():
             return ApiProblem(
                 409,
@@ -105,7 +109,8 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
             )
         case Refused():
             name = request.path_params.get("name", "JOB")
-            look = "weft queues" if request.url.path.startswith("/v1/queues/") else f"weft show {name}"
+            kind = request.url.path.split("/")[2]
+            look = {"queues": "weft queues", "jobtypes": "weft jobtypes"}.get(kind, f"weft show {name}")
             return ApiProblem(409, "Not now", str(problem), next_step=look)
         case StoreFull():
             return ApiProblem(

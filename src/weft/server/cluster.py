@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from weft.control.control import Control
 from weft.control.live import KIND
-from weft.jobtypes.catalogue import catalogue
 from weft.model.job import TrainingJob
+from weft.model.jobtype import JobType
 from weft.model.problems import Invalid, Problem
 from weft.model.quantities import plain_cpu
 from weft.model.queue import Queue
@@ -117,7 +117,6 @@ class ClusterOperations:
                 )
             ),
             Operation("GET", "/v1/top", "What running tasks use", self.top, {200: Answer("Tasks", ITEMS)}),
-            Operation("GET", "/v1/jobtypes", "The job types", self.jobtypes, {200: Answer("Types", ITEMS)}),
             Operation(
                 "GET",
                 "/v1/schemas/TrainingJob",
@@ -130,6 +129,13 @@ class ClusterOperations:
                 "/v1/schemas/Queue",
                 "JSON Schema of a queue, for editors",
                 self.queue_schema,
+                {200: Answer("JSON Schema", OBJECT)},
+            ),
+            Operation(
+                "GET",
+                "/v1/schemas/JobType",
+                "JSON Schema of a job type, for editors",
+                self.jobtype_schema,
                 {200: Answer("JSON Schema", OBJECT)},
             ),
             Operation(
@@ -291,18 +297,14 @@ class ClusterOperations:
             )
         return _json({"items": items})
 
-    async def jobtypes(self, request: Request, query: Query) -> Response:
-        items = [
-            job_type.model_dump(mode="json", by_alias=True, exclude_none=True)
-            for job_type in catalogue().values()
-        ]
-        return _json({"items": items})
-
     async def job_schema(self, request: Request, query: Query) -> Response:
         return _json(TrainingJob.model_json_schema())
 
     async def queue_schema(self, request: Request, query: Query) -> Response:
         return _json(Queue.model_json_schema())
+
+    async def jobtype_schema(self, request: Request, query: Query) -> Response:
+        return _json(JobType.model_json_schema())
 
     # ── code ──
 

@@ -227,10 +227,10 @@ class JobOperations:
         document = await _read_document(request)
         if query["dryRun"]:
             # A package may be missing: the client asks first whether uploading it is worth while.
-            job = read_job(document, _called(document), self._absent_names)
+            job = read_job(document, _called(document), self._absent_names, self._control.job_types.specs)
             prepared = self._control.prepare(job, self._owner)
             return _json(to_json(prepared, by_alias=True, exclude_none=True))
-        job = read_job(document, _called(document), self._absent)
+        job = read_job(document, _called(document), self._absent, self._control.job_types.specs)
         key = request.headers.get("idempotency-key")
         if key is not None and not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
             raise ApiProblem(422, "Not valid", "Idempotency-Key must be 1 to 255 printable ASCII characters")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.model.job import TrainingJob
+from weft.model.jobtype import JobType
 from weft.model.queue import Queue
 from weft.server.operations import Operation
 from weft.server.problems import PROBLEM_SCHEMA
@@ -27,7 +28,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     schemas: dict[str, Any] = {}
-    for model in (TrainingJob, Queue):
+    for model in (TrainingJob, Queue, JobType):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
     schemas["Problem"] = PROBLEM_SCHEMA

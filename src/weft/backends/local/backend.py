@@ -218,7 +218,7 @@ class LocalBackend:
         subdir = job.spec.code.subdir if job.spec.code is not None else None
         message: dict[str, Any] = {
             "name": task.name,
-            "argv": commands.task_command(job, job.spec.roles[task.role]),
+            "argv": commands.task_command(shared, task),
             "env": commands.task_environment(self._environment, shared, task, bool(node.gpus)),
             "cwd": f"{folder.code}/{subdir}" if subdir else folder.code,
             "dir": folder.task(task.name),

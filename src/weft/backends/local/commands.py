@@ -15,11 +15,11 @@ from typing import Any
 
 from weft.backends.api import Assignment
 from weft.backends.local.folders import JobFolder, replace_file
-from weft.jobtypes.render import render_env
+from weft.jobtypes.render import render_command, render_env
 from weft.model.failures import Code, Permanent
 from weft.model.gang import Request, Task
-from weft.model.job import Role
 from weft.model.status import TaskStatus
+from weft.model.template import Facts, RoleFacts
 from weft.runtime.hosts import INLINE
 
 INHERITED = frozenset(
@@ -73,6 +73,8 @@ class Gathering:
     folder: JobFolder
     data: str
     hosts: Mapping[str, list[str]]
+    places: Mapping[str, str]
+    """host:port by task."""
     variables: Mapping[str, str]
     """Where to meet."""
     secrets: Mapping[str, str]
@@ -87,6 +89,7 @@ def gather(
 ) -> Gathering:
     """Work that out. The addresses of a wide gang are written to its folder."""
     hosts = hosts_of(job, ports)
+    places = {task.name: _address(port) for task, port in zip(job.gang.tasks, ports, strict=True)}
     chief = next(t for t in job.gang.tasks if t.chief)
     address, _, port_of_chief = hosts[chief.role][0].rpartition(":")
     variables = {"MASTER_ADDR": address, "MASTER_PORT": port_of_chief}
@@ -103,7 +106,9 @@ def gather(
             beside[status.binding.node] += 1
     statuses = {status.name: status for status in job.status.tasks}
     ranks = {task.name: rank for rank, task in enumerate(taking_part(job))}
-    return Gathering(job, launch, folder, data, hosts, variables, secrets, statuses, ranks, local_ranks)
+    return Gathering(
+        job, launch, folder, data, hosts, places, variables, secrets, statuses, ranks, local_ranks
+    )
 
 
 def taking_part(job: Assignment) -> list[Task]:
@@ -118,8 +123,12 @@ def hosts_of(job: Assignment, ports: list[int]) -> dict[str, list[str]]:
     hosts: dict[str, list[str]] = {task.role: [] for task in job.gang.tasks}
     for task, port in zip(job.gang.tasks, ports, strict=True):
         if task.name in staying:
-            hosts[task.role].append(f"127.0.0.1:{port}")
+            hosts[task.role].append(_address(port))
     return hosts
+
+
+def _address(port: int) -> str:
+    return f"127.0.0.1:{port}"
 
 
 def task_environment(
@@ -168,20 +177,53 @@ def task_environment(
     users = {**job.spec.env, **role.env, **shared.secrets}
     if "PYTHONPATH" in users:
         users["PYTHONPATH"] = f"{users['PYTHONPATH']}:{base['PYTHONPATH']}"
-    return {**base, **own, **_of_the_type(shared, own), **users}
+    template = job.spec.template
+    of_the_type = render_env(template, task.role, facts(shared, task, own)) if template is not None else {}
+    return {**base, **own, **of_the_type, **users}
 
 
-def _of_the_type(shared: Gathering, own: Mapping[str, str]) -> dict[str, str]:
-    """The job type's variables; one that would list a wide role is left out, for WEFT_HOSTS_FILE has it."""
-    narrow = {role: places if len(places) <= INLINE else [] for role, places in shared.hosts.items()}
-    found = render_env(shared.job.spec.type, own, narrow)
-    return {name: value for name, value in found.items() if value}
+def facts(shared: Gathering, task: Task, own: Mapping[str, str]) -> Facts:
+    """What templates are filled from. A wide role is not listed: WEFT_HOSTS_FILE has it."""
+    job, status = shared.job, shared.statuses[task.name]
+    host, _, port = shared.places[task.name].rpartition(":")
+    gpus = len(status.binding.gpus) if status.binding is not None else 0
+    command = (job.spec.roles[task.role].command or job.spec.command or [""])[0]
+    plain = {
+        "job": job.name,
+        "task": task.name,
+        "role": task.role,
+        "index": str(task.index),
+        "rank": str(shared.ranks[task.name]),
+        "localRank": str(shared.local_ranks[task.name]),
+        "world": str(len(shared.ranks)),
+        "launch": str(shared.launch),
+        "restarts": str(status.restarts),
+        "host": host,
+        "port": port,
+        "gpus": str(gpus),
+        "processes": str(max(1, gpus)),
+        "python": command if re.match(r"python[\d.]*$", os.path.basename(command)) else "python",  # noqa: PTH119
+        "chief": "true" if task.chief else "false",
+        "chief.host": shared.variables["MASTER_ADDR"],
+        "chief.port": shared.variables["MASTER_PORT"],
+    }
+    spans = {span.role: (span.minimum, span.maximum) for span in job.gang.spans}
+    roles = {}
+    for role, places in shared.hosts.items():
+        count = len(places)
+        roles[role] = RoleFacts(places if count <= INLINE else (), *spans.get(role, (count, count)))
+    return Facts(plain, roles, own)
 
 
-def task_command(job: Assignment, role: Role) -> list[str]:
+def task_command(shared: Gathering, task: Task) -> list[str]:
+    job = shared.job
+    role = job.spec.roles[task.role]
     command = role.command or job.spec.command
     assert command is not None, "completion refuses a job without a command"
-    return [*command, *(job.spec.args if role.args is None else role.args)]
+    own = [*command, *(job.spec.args if role.args is None else role.args)]
+    if job.spec.template is None:
+        return own
+    return render_command(job.spec.template, task.role, own, facts(shared, task, {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,9 +178,16 @@ def jobtypes(*, output: ListForm = None) -> int:
     if output in ("json", "yaml"):
         print_whole({"items": items}, str(output))
         return 0
-    rows = [[item["name"], str(item.get("description") or "")] for item in items]
-    print_table((Column("TYPE"), Column("DESCRIPTION", flexible=True)), rows)
-    terminal.next_step("weft run --type TYPE ...")
+    rows = [
+        [
+            item["metadata"]["name"],
+            ", ".join(item["spec"].get("roles", ())),
+            str(item["spec"].get("description") or ""),
+        ]
+        for item in items
+    ]
+    print_table((Column("TYPE"), Column("ROLES"), Column("DESCRIPTION", flexible=True)), rows)
+    terminal.next_step("weft show jobtype TYPE", "weft run --type TYPE ...")
     return 0
 
 
@@ -190,11 +197,12 @@ def schema(kind: str = "TrainingJob", /, *, output: ListForm = None) -> int:
     For example:
       weft schema > weft.schema.json
       weft schema Queue
+      weft schema JobType
 
     Parameters
     ----------
     kind
-        TrainingJob (default) or Queue.
+        TrainingJob (default), Queue or JobType.
     output
         json (default) or yaml.
     """
@@ -211,9 +219,10 @@ def schema(kind: str = "TrainingJob", /, *, output: ListForm = None) -> int:
 def _own_schema(kind: str) -> dict[str, Any]:
     """No server runs: the models of this installation say the same."""
     from weft.model.job import TrainingJob
+    from weft.model.jobtype import JobType
     from weft.model.queue import Queue
 
-    models = {"TrainingJob": TrainingJob, "Queue": Queue}
+    models = {"TrainingJob": TrainingJob, "Queue": Queue, "JobType": JobType}
     if kind not in models:
         raise WeftError(f"no kind {kind}", f"the kinds are {', '.join(models)}", "weft schema TrainingJob")
     return models[kind].model_json_schema(by_alias=True)

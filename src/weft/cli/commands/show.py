@@ -40,21 +40,28 @@ MOST_RESULTS = 10
 Json = dict[str, Any]
 
 
-def show(job: str, /, *, output: PageForm = None) -> int:
+def show(job: str, name: str | None = None, /, *, output: PageForm = None) -> int:
     """Everything about a job on one page: its state and why, its history, tasks, failure and results.
 
     For example:
       weft show mnist-3
       weft show mnist-3 -o yaml
+      weft show jobtype pytorch
 
     Parameters
     ----------
     job
-        The job's name.
+        The job's name; or `jobtype`, and then the name of a job type.
+    name
+        The name of the job type.
     output
         json or yaml: the whole resource.
     """
     client = Client()
+    if name is not None:
+        if job != "jobtype":
+            raise WeftError(f"weft show {job} {name}", "two names were given", f"weft show {job}")
+        return _show_type(client.job_type(name), output)
     document = client.document(job)
     if output is not None:
         print_whole(document, output)
@@ -70,6 +77,17 @@ def show(job: str, /, *, output: PageForm = None) -> int:
     ]
     terminal.say("\n\n".join(part for part in parts if part))
     terminal.next_step(*next_commands(client, job, document["status"]))
+    return 0
+
+
+def _show_type(document: Json, output: PageForm) -> int:
+    """A job type as the file that makes it: what one would write to have another like it."""
+    own = {key: document[key] for key in ("apiVersion", "kind", "spec")}
+    own["metadata"] = {"name": document["metadata"]["name"]}
+    kept = ("apiVersion", "kind", "metadata", "spec")
+    print_whole(document if output == "json" else {key: own[key] for key in kept}, output or "yaml")
+    if output is None:
+        terminal.next_step(f"weft run --type {own['metadata']['name']} ...", "weft apply -f mytype.yaml")
     return 0
 
 

@@ -37,9 +37,9 @@ def submit(*files: str) -> int:
 
 
 def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> int:
-    """Make sure that the jobs and queues of files and folders exist.
+    """Make sure that the jobs, queues and job types of files and folders exist.
 
-    Queues come first, parents before the queues in them; one that exists is changed. Then all jobs are
+    Queues come first, parents before the queues in them, then job types; what exists is changed. Then all jobs are
     checked before any is submitted. A job that exists with the same spec stays as it is; one with another
     spec is an error, because a job that has begun cannot become a different one.
 
@@ -51,7 +51,7 @@ def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> in
     Parameters
     ----------
     file
-        A file of jobs and queues, a folder (searched for *.yaml, *.yml and *.json) or -. Repeatable.
+        A file of jobs, queues and job types, a folder (searched for *.yaml, *.yml and *.json) or -. Repeatable.
     """
     documents = _load(file)
     for document in documents:
@@ -60,13 +60,26 @@ def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> in
             raise BadDocument(document.source, cause, "give it a name, or: weft submit")
     client = connected()
     queues = [document for document in documents if document.value.get("kind") == "Queue"]
+    types = [document for document in documents if document.value.get("kind") == "JobType"]
     if queues:
         _apply_queues(client, queues)
-        documents = [document for document in documents if document not in queues]
+    if types:
+        _apply_types(client, types)
+    documents = [document for document in documents if document not in (*queues, *types)]
     if documents:
         _apply_jobs(client, documents)
-    terminal.next_step(*(["weft ls"] if documents else []), *(["weft queues"] if queues else []))
+    look = {"weft ls": documents, "weft queues": queues, "weft jobtypes": types}
+    terminal.next_step(*(command for command, applied in look.items() if applied))
     return 0
+
+
+def _apply_types(client: Client, documents: list[Document]) -> None:
+    before = {item["metadata"]["name"]: item["spec"] for item in client.job_types()}
+    for document in documents:
+        kept = client.put_job_type(document)
+        name = kept["metadata"]["name"]
+        done = "unchanged" if before.get(name) == kept["spec"] else "changed" if name in before else "created"
+        print(f"jobtype/{name} {done}")
 
 
 def _apply_queues(client: Client, documents: list[Document]) -> None:

@@ -1,0 +1,94 @@
+"""The operations on job types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft.control.control import Control
+from weft.control.jobtypes import KIND, document
+from weft.model.jobtype import JobType
+from weft.model.problems import Invalid, Problem, parse
+from weft.model.resource import NAME_PATTERN
+from weft.server.jobs import ITEMS, read_body
+from weft.server.operations import Answer, Operation, Query
+from weft.server.path import path_name
+
+TYPE = {"$ref": "#/components/schemas/JobType"}
+
+
+class JobTypeOperations:
+    def __init__(self, control: Control, owner: str):
+        self._types = control.job_types
+        self._owner = owner
+
+    def table(self) -> list[Operation]:
+        name = {"name": NAME_PATTERN}
+        return [
+            Operation(
+                "GET", "/v1/jobtypes", "The job types", self.list_types, {200: Answer("Job types", ITEMS)}
+            ),
+            Operation(
+                "GET",
+                "/v1/jobtypes/{name}",
+                "One job type",
+                self.get_type,
+                {200: Answer("The job type", TYPE)},
+                problems=(404,),
+                path_patterns=name,
+            ),
+            Operation(
+                "PUT",
+                "/v1/jobtypes/{name}",
+                "Keep a job type or change it",
+                self.put_type,
+                {200: Answer("Changed", TYPE), 201: Answer("Kept", TYPE)},
+                body=TYPE,
+                problems=(409, 413, 507),
+                path_patterns=name,
+            ),
+            Operation(
+                "DELETE",
+                "/v1/jobtypes/{name}",
+                "Delete a job type; jobs of it go on",
+                self.delete_type,
+                {204: Answer("Gone")},
+                problems=(404, 409, 507),
+                path_patterns=name,
+            ),
+        ]
+
+    async def list_types(self, request: Request, query: Query) -> Response:
+        return _json({"items": [document(job_type) for job_type in self._types]})
+
+    async def get_type(self, request: Request, query: Query) -> Response:
+        return _json(document(self._types.get(path_name(request))))
+
+    async def put_type(self, request: Request, query: Query) -> Response:
+        name = path_name(request)
+        given = _read(name, await read_body(request, 1 << 20))
+        kept, new = await self._types.put(name, given, self._owner)
+        return _json(document(kept), 201 if new else 200)
+
+    async def delete_type(self, request: Request, query: Query) -> Response:
+        await self._types.remove(path_name(request), self._owner)
+        return Response(status_code=204)
+
+
+def _read(name: str, body: Any) -> JobType:
+    """The type that a document describes; it may leave out its name, which the address says."""
+    if isinstance(body, dict):
+        body.pop("status", None)
+    given = parse(JobType, body, f"job type {name}", KIND)
+    if given.metadata.name not in (None, name):
+        said = f'"{given.metadata.name}"'
+        wrong = Problem("metadata.name", f"must be {name}, as in the address", said)
+        raise Invalid(f"job type {name}", [wrong], KIND)
+    return given
+
+
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(to_json(body), status, media_type="application/json")

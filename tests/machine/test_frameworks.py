@@ -1,0 +1,154 @@
+"""Every job type with its real framework, in an environment of its own (scripts/frameworks.py makes them)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Server, package, until
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import frameworks  # noqa: E402
+
+New = Callable[..., Server]
+
+
+def python_of(name: str) -> str:
+    """In CI a framework that is not there is a failure; elsewhere its test says what is missing."""
+    python = frameworks.python_of(name)
+    if python is None:
+        told = f"{name} is not installed for the tests: python scripts/frameworks.py {name}"
+        pytest.fail(told) if os.environ.get("CI") else pytest.skip(told)
+    return str(python)
+
+
+def trained(
+    server: Server, kind: str, environment: str, workers: int = 2, timeout: float = 90, **spec: object
+) -> dict:
+    """The type's example, run to its end."""
+    python = python_of(environment)
+    digest = server.put_package(package({"train.py": (ROOT / "examples" / kind / "train.py").read_text()})[1])
+    document = {
+        "metadata": {"name": kind},
+        "spec": {
+            "type": kind,
+            "code": {"package": digest},
+            "command": [python, "train.py"],
+            "roles": {"worker": {"replicas": workers, "resources": {"cpu": 0.5}}},
+            **spec,
+        },
+    }
+    return server.run(document, "COMPLETED", timeout=timeout)
+
+
+def series(server: Server, name: str, metric: str) -> list[float]:
+    return [point["value"] for point in server.metrics(name) if point["name"] == metric]
+
+
+def test_pytorch(new_server: New):
+    server = new_server()
+    trained(server, "pytorch", "torch")
+    assert {"rank 0 of 2, from step 0", "rank 1 of 2, from step 0"} <= {*server.text("pytorch")}
+    losses = series(server, "pytorch", "loss")
+    assert len(losses) == 60
+    assert losses[-1] < losses[0] / 3
+    assert series(server, "pytorch", "accuracy")[-1] > 0.95
+
+
+def test_a_pytorch_gang_starts_again_as_a_whole_from_its_checkpoint(new_server: New):
+    server = new_server()
+    restart = {"policy": "on-failure", "max": 2, "backoff": "0s"}
+    done = trained(server, "pytorch", "torch", restart=restart, env={"FAIL_AT": "35"}, grace="2s")
+    assert done["status"]["restarts"] >= 1
+    assert {"rank 0 of 2, from step 31", "rank 1 of 2, from step 31"} <= {*server.text("pytorch")}
+    assert series(server, "pytorch", "accuracy")[-1] > 0.95
+
+
+def elastic_job(server: Server, **worker: object) -> dict:
+    digest = server.put_package(
+        package({"train.py": (ROOT / "examples" / "pytorch" / "train.py").read_text()})[1]
+    )
+    return {
+        "metadata": {"name": "elastic"},
+        "spec": {
+            "type": "pytorch-elastic",
+            "code": {"package": digest},
+            "command": [python_of("torch"), "train.py"],
+            "env": {"PAUSE": "0.1"},
+            "restart": {"backoff": "0s"},
+            "grace": "2s",
+            "roles": {"worker": {"replicas": 2, "minReplicas": 1, "resources": {"cpu": 0.5}, **worker}},
+        },
+    }
+
+
+def steps_of(server: Server, name: str) -> list[int]:
+    return [point["step"] for point in server.metrics(name) if point["name"] == "loss"]
+
+
+def test_pytorch_elastic_goes_on_when_a_task_is_killed(new_server: New):
+    server = new_server()
+    name = server.submit(elastic_job(server))
+    until(lambda: max(steps_of(server, name), default=0) >= 12, "some steps", 60)
+    os.killpg(server.pid_of(name, "worker-1"), signal.SIGKILL)
+    done = server.wait_for(name, "COMPLETED", timeout=90)
+    assert [task["restarts"] for task in done["status"]["tasks"]] == [0, 1]
+    assert any(line.startswith("rank 0 of 2, from step 1") for line in server.text(name))
+    assert steps_of(server, name)[-1] == 59
+    assert series(server, name, "accuracy")[-1] > 0.95
+
+
+def test_jax(new_server: New):
+    server = new_server()
+    trained(server, "jax", "jax")
+    assert {"rank 0 of 2, 2 devices", "rank 1 of 2, 2 devices"} <= {*server.text("jax")}
+    assert server.text("jax").count("weights [1.0, -2.0, 3.0, 0.5]") == 2
+
+
+def test_xgboost(new_server: New):
+    server = new_server()
+    trained(server, "xgboost", "xgboost")
+    assert {"rank 0 of 2", "rank 1 of 2"} <= {*server.text("xgboost")}
+    errors = series(server, "xgboost", "error")
+    assert len(errors) == 20
+    assert errors[-1] < errors[0] / 2
+
+
+def test_tensorflow(new_server: New):
+    server = new_server()
+    trained(server, "tensorflow", "tensorflow", timeout=150)
+    assert {"worker 0, 2 replicas", "worker 1, 2 replicas"} <= {*server.text("tensorflow")}
+    losses = series(server, "tensorflow", "loss")
+    assert losses[-1] < 0.01 < losses[0]
+
+
+def test_mpi(new_server: New):
+    server = new_server()
+    python = python_of("mpi")
+    digest = server.put_package(
+        package({"train.py": (ROOT / "examples" / "mpi" / "train.py").read_text()})[1]
+    )
+    roles = {"worker": {"replicas": 2, "resources": {"cpu": 0.5}}, "launcher": {"resources": {"cpu": 0.1}}}
+    spec = {"type": "mpi", "code": {"package": digest}, "command": [python, "train.py"], "roles": roles}
+    done = server.run({"metadata": {"name": "mpi"}, "spec": spec}, "COMPLETED", timeout=60)
+    assert {"rank 0 of 2 in worker-0", "rank 1 of 2 in worker-1"} <= {*server.text("mpi")}
+    losses = series(server, "mpi", "loss")
+    assert losses[-1] < 0.01 < losses[0]
+    states = {task["name"]: task["state"] for task in done["status"]["tasks"]}
+    assert states["launcher-0"] == "SUCCEEDED"
+
+
+def test_a_failed_mpi_program_fails_the_job_with_its_code(new_server: New):
+    server = new_server()
+    python = python_of("mpi")
+    roles = {"worker": {"replicas": 2, "resources": {"cpu": 0.5}}, "launcher": {"resources": {"cpu": 0.1}}}
+    program = "from mpi4py import MPI; import sys; sys.exit(7 if MPI.COMM_WORLD.rank else 0)"
+    spec = {"type": "mpi", "command": [python, "-c", program], "roles": roles}
+    done = server.run({"metadata": {"name": "mpi"}, "spec": spec}, "FAILED", timeout=60)
+    assert done["status"]["failure"]["message"] == "launcher-0 exited with code 7"

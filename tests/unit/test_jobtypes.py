@@ -1,0 +1,181 @@
+"""Job types: their templates, what they fill in, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.builders import job_document
+from weft.jobtypes.catalogue import built_in, catalogue
+from weft.jobtypes.complete import read_job
+from weft.jobtypes.render import render_command, render_env
+from weft.model.gang import gang_of
+from weft.model.job import Scope, TaskTemplate, Template
+from weft.model.jobtype import JobType, wrong_with
+from weft.model.problems import Invalid, parse
+from weft.model.template import OF_A_ROLE, PLAIN, Facts, RoleFacts, fill, mistakes
+
+DOCS = Path(__file__).parents[2] / "docs"
+FACTS = Facts(
+    {
+        **dict.fromkeys(PLAIN, "x"),
+        "rank": "1",
+        "role": "worker",
+        "index": "0",
+        "world": "3",
+        "python": "python3",
+    },
+    {"ps": RoleFacts(["10.0.0.1:1"], 1, 1), "worker": RoleFacts(["10.0.0.2:2", "10.0.0.3:3"], 1, 4)},
+    {"WEFT_JOB": "demo"},
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "filled"),
+    [
+        ("plain", "plain"),
+        ("${rank} of ${world}", "1 of 3"),
+        ("$${rank} costs $$5", "${rank} costs $5"),
+        ("${hosts.worker}", "10.0.0.2:2,10.0.0.3:3"),
+        ("${names.worker}", "10.0.0.2,10.0.0.3"),
+        ("${first.ps}", "10.0.0.1:1"),
+        ("${count.worker} ${least.worker}:${most.worker}", "2 1:4"),
+        ("${hosts.nobody}${count.nobody}", "0"),
+        ("${WEFT_JOB}", "demo"),
+    ],
+)
+def test_places_are_filled(template: str, filled: str) -> None:
+    assert not list(mistakes(template, None))
+    assert fill(template, FACTS) == filled
+
+
+def test_role_lists_are_json() -> None:
+    config = json.loads(fill(built_in()["tensorflow"].template.env["TF_CONFIG"], FACTS_WITHOUT_JSON))
+    assert config == {
+        "cluster": {"ps": ["10.0.0.1:1"], "worker": ["10.0.0.2:2", "10.0.0.3:3"]},
+        "task": {"type": "worker", "index": 0},
+    }
+
+
+FACTS_WITHOUT_JSON = Facts({k: v for k, v in FACTS.plain.items() if "json" not in k}, FACTS.roles)
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("${rnak}", "did you mean rank?"),
+        ("${hosts.wroker}", "there is no role wroker, did you mean worker?; the roles are ps, worker"),
+        ("a $ b", "write $$ for a dollar sign"),
+        ("${rank", "does not end"),
+        ("${}", "no such place"),
+        ("${hosts.}", "no such place"),
+    ],
+)
+def test_mistakes_say_what_would_be_right(template: str, told: str) -> None:
+    [found] = mistakes(template, ["ps", "worker"])
+    assert told in found
+
+
+@given(st.text(alphabet="${}ab.rank"))
+def test_what_has_no_mistake_can_be_filled(template: str) -> None:
+    if not list(mistakes(template, ["worker"])):
+        assert isinstance(fill(template, FACTS), str)
+
+
+@pytest.mark.parametrize("name", list(catalogue()))
+def test_the_types_that_come_with_weft_are_right_and_documented(name: str) -> None:
+    spec = built_in()[name]
+    assert not list(wrong_with(spec))
+    assert spec.description
+    assert spec.example.startswith("weft run")
+    assert f"| `{name}` |" in (DOCS / "job-types.md").read_text()
+
+
+def test_every_place_is_documented() -> None:
+    told = re.findall(r"^\| `\$\{([^}]+)\}`", (DOCS / "job-types.md").read_text(), re.MULTILINE)
+    assert {*told} == {*PLAIN, *(f"{what}.ROLE" for what in OF_A_ROLE), "command", "NAME"}
+
+
+def test_a_command_is_wrapped_and_a_role_has_its_own() -> None:
+    template = Template(
+        env={"A": "${rank}", "EMPTY": "${hosts.nobody}"},
+        command=["run", "${world}", "${command}"],
+        roles={"ps": TaskTemplate(env={"A": "ps"}, command=["serve", "${command}", "--end"])},
+    )
+    assert render_command(template, "worker", ["python", "${rank}"], FACTS) == [
+        "run",
+        "3",
+        "python",
+        "${rank}",
+    ]
+    assert render_command(template, "ps", ["python"], FACTS) == ["serve", "python", "--end"]
+    assert render_env(template, "worker", FACTS) == {"A": "1"}
+    assert render_env(template, "ps", FACTS) == {"A": "ps"}
+    assert render_command(None, "worker", ["true"], FACTS) == ["true"]
+
+
+# ── what a job takes from its type ──
+
+
+def test_a_job_has_what_its_type_says_and_it_does_not() -> None:
+    job = read_job(job_document(type="pytorch"), "job")
+    assert job.spec.template == built_in()["pytorch"].template
+    assert gang_of(job.spec).tasks[0].scope is Scope.GANG
+    own = read_job(job_document(type="pytorch", restart={"max": 7}, template={"env": {"A": "1"}}), "job")
+    assert (own.spec.restart.max, own.spec.restart.scope) == (7, Scope.GANG)
+    assert own.spec.template == Template(env={"A": "1"})
+
+
+def refusals(**spec: Any) -> list[str]:
+    with pytest.raises(Invalid) as refused:
+        read_job(job_document(**spec), "the job")
+    return [str(problem) for problem in refused.value.problems]
+
+
+def test_a_type_refuses_what_its_framework_cannot_do() -> None:
+    assert refusals(type="tensorflow", roles={"chief": {"replicas": 2}, "worker": {}}) == [
+        "spec.roles.chief: there is one chief at most: it leads"
+    ]
+    assert refusals(type="jax", roles={"worker": {"replicas": 2, "maxReplicas": 4}}) == [
+        "spec.roles.worker.maxReplicas: jobs of type jax cannot change their size; use replicas (got 4)"
+    ]
+
+
+def test_a_job_may_write_the_template_itself_and_mistakes_are_found() -> None:
+    [told] = refusals(template={"env": {"A": "${hosts.ps}"}})
+    assert told.startswith("spec.template.env.A: ${hosts.ps}: there is no role ps; the roles are worker")
+
+
+WRONG = """
+metadata: {name: mine}
+spec:
+  roles: {chief: {}, worker: {}}
+  template:
+    env: {A: "${hosts.wroker}", B: "$x"}
+    command: [run, "${rnak}"]
+    roles: {nobody: {env: {C: fine}}}
+  checks:
+    - {that: worker >= 2, message: too few}
+    - {that: replicas.nobody >= 2, message: too few}
+"""
+
+
+def test_every_mistake_of_a_type_is_told_at_once() -> None:
+    import yaml
+
+    job_type = parse(JobType, yaml.safe_load(WRONG), "job type mine", "JobType")
+    assert [problem.field for problem in wrong_with(job_type.spec)] == [
+        "spec.template.env.A",
+        "spec.template.env.B",
+        "spec.template.command",
+        "spec.template.command[1]",
+        "spec.template.roles.nobody",
+        "spec.checks[0].that",
+        "spec.checks[1].that",
+    ]
