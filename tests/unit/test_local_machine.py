@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from support.builders import a_request
 from weft.backends.local import ports as ports_module
+from weft.backends.local.backend import LocalBackend
 from weft.backends.local.cgroups import Cgroups, discover, own_memory_limit
 from weft.backends.local.machine import Shape, carve, parse_gpus
 from weft.backends.local.pinning import Pinning
@@ -346,3 +347,14 @@ class TestPinning:
         pinning.started(("u", "shared"), "n", (), 2**22 + 5)
         pinning.started(("u", "own"), "n", (0,), 1)
         assert pinning.cpus_for("n", ()) == [1]
+
+
+def test_what_begins_with_a_dot_is_no_checkpoint(tmp_path: Path) -> None:
+    """`weft.shards` keeps its books among the checkpoints: a job that has saved nothing must not seem to have."""
+
+    backend = LocalBackend(tmp_path, Shape(), lambda _name, _key: None)
+    folder = Path(backend.folder("job").checkpoints)
+    (folder / ".weft").mkdir(parents=True)
+    assert backend.saved("job") is None
+    (folder / "model.pt").touch()
+    assert backend.saved("job") == (folder / "model.pt").stat().st_mtime
