@@ -176,3 +176,31 @@ def test_a_failed_job_can_be_resumed(server: Server):
     server.ask("oops", "resume")
     done = server.wait_for("oops", "COMPLETED")
     assert "failure" not in done["status"]
+
+
+COUNTS = """
+import time, weft
+step = weft.checkpoint.load(default=0)
+print("from", step, flush=True)
+while step < 40:
+    step += 1
+    if step % 10 == 0:
+        weft.checkpoint.save(step, step=step, keep=9)
+    if step == 35:
+        time.sleep(60)
+"""
+
+
+def test_a_job_is_resumed_from_the_checkpoint_that_was_asked_for(server: Server):
+    name = server.submit(python(COUNTS, name="counts", grace="1s"))
+    until(lambda: "from 0" in server.text(name), "its start")
+    until(lambda: len(list((server.folder(name) / "checkpoints").glob("step-*"))) == 3, "three checkpoints")
+    server.ask(name, "halt")
+    server.wait_for(name, "HALTED")
+    refused = server.post(f"/v1/jobs/{name}/resume?fromCheckpoint=15")
+    assert refused.status == 409
+    assert "has no checkpoint 15; there are 10, 20, 30" in refused.json["detail"]
+    assert server.post(f"/v1/jobs/{name}/resume?fromCheckpoint=10").status == 200
+    until(lambda: "from 10" in server.text(name), "its second start")
+    server.ask(name, "cancel")
+    server.wait_for(name, "CANCELLED")

@@ -87,6 +87,7 @@ class World:
         """(time, task, signal's name) of every signal sent."""
         self.folders: set[str] = set()
         self.saved: dict[str, float] = {}
+        self.checkpoints: dict[str, list[int]] = {}
         """When each job last wrote a checkpoint, by uid."""
         self.pid = 100
 
@@ -273,6 +274,9 @@ class SimulatedBackend:
 
     def saved(self, uid: str) -> float | None:
         return self.world.saved.get(uid)
+
+    def checkpoints(self, uid: str) -> list[int]:
+        return self.world.checkpoints.get(uid, [])
 
     def metrics_file(self, uid: str, task: str) -> str:
         return str(self.world.folder / uid / task / "metrics.jsonl")

@@ -510,3 +510,21 @@ def test_a_name_made_up_twice_is_made_up_again(on_a_machine: Tell, monkeypatch: 
         assert names == ["command-aaaaaa", "command-bbbbbb"]
 
     on_a_machine(story)
+
+
+def test_a_job_is_resumed_from_a_checkpoint_that_it_has_and_from_no_other(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        m.world.script("demo", "worker-0", Run(seconds=100, after_term=1), Run(seconds=5))
+        job = await m.submit("demo")
+        await m.until("demo", State.PROCESSING)
+        m.world.checkpoints[job.uid] = [100, 200]
+        await m.ask("demo", Desire.HALT)
+        await m.until("demo", State.HALTED)
+        with pytest.raises(Refused, match="has no checkpoint 150; there are 100, 200"):
+            await m.control.ask("demo", Desire.RUN, "ann", 150)
+        await m.control.ask("demo", Desire.RUN, "ann", 100)
+        assert m.status("demo").checkpoint == "100@2"
+        assert "resumed from checkpoint 100" in [event.cause for event in m.events("demo")]
+        assert (await m.until("demo")).checkpoint == "100@2"
+
+    on_a_machine(story)

@@ -124,6 +124,10 @@ class Backend(Protocol):
         """When the job last wrote a checkpoint; None: never."""
         ...
 
+    def checkpoints(self, uid: str) -> list[int]:
+        """The steps of those that `weft.checkpoint` saved."""
+        ...
+
     def metrics_file(self, uid: str, task: str) -> str:
         """Where the task's metrics arrive as JSON lines."""
         ...

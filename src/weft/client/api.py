@@ -194,8 +194,10 @@ class Client:
         """Stop the job and keep its place in life: `resume` queues it again."""
         return self._act(name, "halt")
 
-    def resume(self, name: str) -> Job:
-        return self._act(name, "resume")
+    def resume(self, name: str, from_checkpoint: int | None = None) -> Job:
+        """Queue a halted or failed job again, from its newest checkpoint or the one of this step."""
+        query = None if from_checkpoint is None else {"fromCheckpoint": from_checkpoint}
+        return self._act(name, "resume", query)
 
     def cancel(self, name: str) -> Job:
         return self._act(name, "cancel")
@@ -204,10 +206,10 @@ class Client:
         """Remove a job and its files. False: it still runs, is being stopped and goes then."""
         return self.ask("DELETE", f"/v1/jobs/{segment(name)}") is None
 
-    def _act(self, name: str, verb: str) -> Job:
+    def _act(self, name: str, verb: str, query: Mapping[str, object] | None = None) -> Job:
         from weft.client.job import Job
 
-        return Job(self, self.ask("POST", f"/v1/jobs/{segment(name)}/{verb}"))
+        return Job(self, self.ask("POST", f"/v1/jobs/{segment(name)}/{verb}", query))
 
     def explain(self, name: str) -> Json:
         """Why the job is in its state: what it waits for and how long."""

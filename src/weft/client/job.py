@@ -162,8 +162,8 @@ class Job:
         self.document = self.client.halt(self.name).document
         return self
 
-    def resume(self) -> Job:
-        self.document = self.client.resume(self.name).document
+    def resume(self, from_checkpoint: int | None = None) -> Job:
+        self.document = self.client.resume(self.name, from_checkpoint).document
         return self
 
     def cancel(self) -> Job:

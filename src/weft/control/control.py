@@ -232,9 +232,14 @@ class Control:
         if self._names.get(job.name) is job:
             await asyncio.wait({self.store.write(())}, timeout=SETTLE_PATIENCE)
 
-    async def ask(self, name: str, desire: Desire, actor: str) -> LiveJob:
+    async def ask(self, name: str, desire: Desire, actor: str, checkpoint: int | None = None) -> LiveJob:
         """Halt, resume, cancel or delete. Raises Refused when it does not fit the job's state."""
         job = self.find(name)
+        if checkpoint is not None and checkpoint not in (kept := self.backend.checkpoints(job.uid)):
+            there = (
+                f"there are {', '.join(map(str, kept))}" if kept else "it has none that weft.checkpoint saved"
+            )
+            raise Refused(f"job {name} has no checkpoint {checkpoint}; {there}")
         if job.status.desire is Desire.DELETE and desire is not Desire.DELETE:
             raise Refused(f"job {name} is being deleted")
         if desire is Desire.RUN and job.spec.queue not in self.queues:
@@ -246,7 +251,7 @@ class Control:
             job.metric_offsets = self.store.metric_offsets(job.uid)
         self.track(job)
         try:
-            written = self.guardian.handle(job, Asked(desire), actor)
+            written = self.guardian.handle(job, Asked(desire, checkpoint), actor)
         except Refused as refusal:
             self._untrack_idle(job, stored)
             raise Refused(f"job {name} {refusal}") from None

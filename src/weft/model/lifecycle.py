@@ -151,6 +151,8 @@ class Asked:
     """A person wants something of the job."""
 
     desire: Desire
+    checkpoint: int | None = None
+    """When it is resumed: go on from this one instead of the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -723,7 +725,7 @@ def _storing_failed(status: JobStatus, event: StoringFailed, gang: Gang, now: fl
 
 def _asked(status: JobStatus, event: Asked, gang: Gang, now: float) -> Outcome:
     if event.desire is Desire.RUN:
-        return _resume(status, gang, now)
+        return _resume(status, event.checkpoint, gang, now)
     if event.desire is Desire.DELETE and status.state.idle:
         return Outcome(changed(status, desire=Desire.DELETE), (Retire(),), "deleted")
     if status.state.finished:
@@ -751,18 +753,20 @@ def _asked(status: JobStatus, event: Asked, gang: Gang, now: float) -> Outcome:
             return Outcome(wanted, (), f"{event.desire} asked")
 
 
-def _resume(status: JobStatus, gang: Gang, now: float) -> Outcome:
+def _resume(status: JobStatus, checkpoint: int | None, gang: Gang, now: float) -> Outcome:
     if status.state not in (S.HALTED, S.FAILED):
         if status.desire is Desire.HALT:
             raise Refused("is still being halted; resume it when it is HALTED")
         raise Refused(f"is {status.state}; only a HALTED or FAILED job can be resumed")
-    return _enqueue(_fresh(status), gang, now, "resumed")
+    asked = None if checkpoint is None else f"{checkpoint}@{status.launch + 1}"
+    cause = "resumed" if checkpoint is None else f"resumed from checkpoint {checkpoint}"
+    return _enqueue(changed(_fresh(status), checkpoint=asked), gang, now, cause)
 
 
 def _fresh(status: JobStatus) -> JobStatus:
     """The same job about to run anew: history and counters of launches stay, the last run's traces go."""
     tasks = tuple(TaskStatus(task.name, launch=task.launch) for task in status.tasks)
-    return JobStatus(status.state, tasks, launch=status.launch)
+    return JobStatus(status.state, tasks, launch=status.launch, checkpoint=status.checkpoint)
 
 
 # ── small parts ──────────────────────────────────────────────────────────────────────────────────

@@ -144,6 +144,8 @@ class JobStatus:
     """Seconds of the runs that gave way."""
     waited: float = 0.0
     """Seconds that it waited for its places since a person last started it."""
+    checkpoint: str | None = None
+    """The checkpoint that a person had it resumed from, and the launch that was: good until it saves another."""
     results: Stored | None = None
     log_tail: tuple[str, ...] = field(default=())
     """The last lines of the log of the task that failed."""

@@ -45,6 +45,9 @@ ITEMS = {
 }
 NAME = {"name": NAME_PATTERN}
 STATES = "|".join(State)
+FROM_CHECKPOINT = Param(
+    "fromCheckpoint", "integer", "Go on from the checkpoint of this step, not the newest.", None, 0
+)
 FOLLOW = Param("follow", "boolean", "Go on as a stream of events (text/event-stream).", False)
 
 
@@ -129,11 +132,12 @@ class JobOperations:
                     asked,
                     problems=(404, 409, 507),
                     path_patterns=NAME,
+                    params=params,
                 )
-                for verb, summary, handler in (
-                    ("halt", "Stop a job, keeping its checkpoints", self.halt_job),
-                    ("resume", "Let a halted or failed job run again", self.resume_job),
-                    ("cancel", "End a job", self.cancel_job),
+                for verb, summary, handler, params in (
+                    ("halt", "Stop a job, keeping its checkpoints", self.halt_job, ()),
+                    ("resume", "Let a halted or failed job run again", self.resume_job, (FROM_CHECKPOINT,)),
+                    ("cancel", "End a job", self.cancel_job, ()),
                 )
             ),
             Operation(
@@ -322,13 +326,13 @@ class JobOperations:
         return await self._ask(request, Desire.HALT)
 
     async def resume_job(self, request: Request, query: Query) -> Response:
-        return await self._ask(request, Desire.RUN)
+        return await self._ask(request, Desire.RUN, query["fromCheckpoint"])
 
     async def cancel_job(self, request: Request, query: Query) -> Response:
         return await self._ask(request, Desire.CANCEL)
 
-    async def _ask(self, request: Request, desire: Desire) -> Response:
-        job = await self._control.ask(request.path_params["name"], desire, self._owner)
+    async def _ask(self, request: Request, desire: Desire, checkpoint: int | None = None) -> Response:
+        job = await self._control.ask(request.path_params["name"], desire, self._owner, checkpoint)
         return _json(live.document(job))
 
     async def delete_job(self, request: Request, query: Query) -> Response:

@@ -32,6 +32,7 @@ from weft.model.lifecycle import Exited, Launched, Lost, Undone
 from weft.model.node import Node
 from weft.model.quantities import show_bytes
 from weft.model.status import Exit, TaskState
+from weft.runtime.checkpoint import STEP
 from weft.runtime.identity import start_time
 
 log = logging.getLogger("weft.local")
@@ -481,6 +482,13 @@ class LocalBackend:
                 return max((entry.stat(follow_symlinks=False).st_mtime for entry in kept), default=None)
         except OSError:
             return None
+
+    def checkpoints(self, uid: str) -> list[int]:
+        try:
+            names = os.listdir(self.folder(uid).checkpoints)  # noqa: PTH208
+        except OSError:
+            return []
+        return sorted(int(step[1]) for name in names if (step := STEP.fullmatch(name)) is not None)
 
     def metrics_file(self, uid: str, task: str) -> str:
         return f"{self.folder(uid).task(task)}/metrics.jsonl"

@@ -169,6 +169,8 @@ def task_environment(
         "GPU_COUNT": str(len(binding.gpus)),
         "TRAINING_ID": job.name,
     }
+    if job.status.checkpoint is not None:
+        own["WEFT_CHECKPOINT_STEP"] = job.status.checkpoint
     if task.request.gpu_share:
         own["WEFT_GPU_SHARE"] = f"{task.request.gpu_share / 1000:g}"
     if node_has_gpus or binding.gpus:

@@ -31,21 +31,26 @@ def halt(*jobs: str) -> int:
     return _each(jobs, lambda job: f"{job} is {_ing(client.halt(job).status, 'halted')}", "weft resume")
 
 
-def resume(*jobs: str) -> int:
+def resume(*jobs: str, from_checkpoint: int | None = None) -> int:
     """Queue halted or failed jobs again. They find their checkpoints in CHECKPOINT_DIR.
 
     For example:
       weft resume mnist-3
+      weft resume mnist-3 --from-checkpoint 1200
 
     Parameters
     ----------
     jobs
         Names of jobs.
+    from_checkpoint
+        The step of a checkpoint that `weft.checkpoint` saved, to go on from that instead of the newest.
     """
     client = Client()
-    return _each(
-        jobs, lambda job: f"{job} is {client.resume(job).status.get('state', 'QUEUED')}", "weft logs -f"
-    )
+
+    def resumed(job: str) -> str:
+        return f"{job} is {client.resume(job, from_checkpoint).status.get('state', 'QUEUED')}"
+
+    return _each(jobs, resumed, "weft logs -f")
 
 
 def cancel(*jobs: str) -> int:
