@@ -15,7 +15,16 @@ from typing import Any
 
 from harness import BENCHMARKS, arguments, print_claims, results_folder
 
-NAMES = ("throughput", "latency", "overhead", "cli", "scale", "scheduler_speed", "simulator")
+NAMES = (
+    "throughput",
+    "latency",
+    "overhead",
+    "cli",
+    "scale",
+    "scheduler_speed",
+    "simulator",
+    "parameter_server",
+)
 PAGE = BENCHMARKS.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- results: begin (benchmarks/run.py writes this part) -->", "<!-- results: end -->"
 

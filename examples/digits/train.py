@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import weft
-from weft.runtime.parameters import Client, hosts, serve
+from weft import ps
 
 UPDATES = int(os.environ.get("UPDATES", "10000"))
 HIDDEN = 64
@@ -66,20 +66,20 @@ def accuracy(p, images, labels):
 
 
 def work():
-    index, workers = int(os.environ["WEFT_INDEX"]), len(hosts()["worker"])
+    index, workers = int(os.environ["WEFT_INDEX"]), len(ps.hosts()["worker"])
     (images, labels), held_out = load()
     images, labels = images[index::workers], labels[index::workers]  # this worker's shard
     random = np.random.default_rng(index)
     print(f"worker {index} of {workers}: {len(labels)} images", flush=True)
 
-    with Client() as server:
+    with ps.Client() as server:
         p, version = server.pull()
         losses, logged, told = [], version, version
         while version < UPDATES:
             batch = random.integers(len(labels), size=BATCH)
             loss, gradients = learn(p, images[batch], labels[batch])
             losses.append(loss)
-            server.push(gradients, RATE)
+            server.push(gradients)
             p, version = server.pull()
             if version - logged >= 100:
                 mean = float(np.mean(losses))
@@ -104,6 +104,6 @@ def finish(p, version, reached):
 
 if __name__ == "__main__":
     if os.environ["WEFT_ROLE"] == "ps":
-        serve(initial())
+        ps.serve(initial(), optimizer=ps.SGD(lr=RATE))
     else:
         work()

@@ -79,8 +79,7 @@ def test_three_workers_and_a_server_learn_digits(tmp_path: Path) -> None:
     assert f"accuracy {result['accuracy']:.3f}\n" in said["worker-0"]
     with np.load(tmp_path / "model.npz") as model:
         assert model["w2"].shape == (64, 10)
-    with np.load(tmp_path / "checkpoints" / "ps-0.npz") as checkpoint:
-        assert json.loads(checkpoint["weft"].tobytes())["version"] >= 3000
+    assert (tmp_path / "checkpoints" / "ps-0.snapshot").stat().st_size > 4 * (64 * 64 + 64 + 64 * 10 + 10)
     points = [json.loads(line) for file in tmp_path.glob("*.jsonl") for line in file.read_text().splitlines()]
     assert min(point["values"].get("loss", 9) for point in points) < 0.5
     assert {"step": result["updates"], "values": {"accuracy": result["accuracy"]}} in [
