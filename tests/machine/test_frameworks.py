@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -152,3 +154,27 @@ def test_a_failed_mpi_program_fails_the_job_with_its_code(new_server: New):
     spec = {"type": "mpi", "command": [python, "-c", program], "roles": roles}
     done = server.run({"metadata": {"name": "mpi"}, "spec": spec}, "FAILED", timeout=60)
     assert done["status"]["failure"]["message"] == "launcher-0 exited with code 7"
+
+
+IN_ANOTHER_ENVIRONMENT = (
+    "import sys; sys.path.append(sys.argv.pop(1)); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+)
+
+
+def test_what_the_runtime_does_with_tensors():
+    """The unit tests that need torch, in the environment that has it; pytest comes from this one."""
+    tests = ["tests/unit/test_runtime_ps_torch.py", "tests/unit/test_runtime_checkpoint.py"]
+    ours = sysconfig.get_paths()["purelib"]
+    options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=", "-k", "torch"]
+    done = subprocess.run(
+        [python_of("torch"), "-c", IN_ANOTHER_ENVIRONMENT, ours, *options, *tests],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
+    assert "skipped" not in done.stdout
