@@ -215,6 +215,11 @@ class Connection:
             raise SystemExit(f"GET {path}: {status} {body.decode()[:500]}")
         return json.loads(body)
 
+    def post(self, path: str) -> None:
+        status, body = self.exchange(self._server.request("POST", path))
+        if status != 200:
+            raise SystemExit(f"POST {path}: {status} {body.decode()[:500]}")
+
     def submit(self, document: dict[str, Any]) -> None:
         expect_created(self.exchange(self._server.request("POST", "/v1/jobs", document)))
 

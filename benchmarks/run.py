@@ -24,6 +24,7 @@ NAMES = (
     "scheduler_speed",
     "simulator",
     "parameter_server",
+    "recovery",
 )
 PAGE = BENCHMARKS.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- results: begin (benchmarks/run.py writes this part) -->", "<!-- results: end -->"
