@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from weft.client.api import Client
     from weft.client.job import Job
     from weft.client.run import run
+    from weft.runtime.heartbeat import heartbeat
     from weft.runtime.metrics import log
     from weft.runtime.preempt import on_preempt, stopping
     from weft.runtime.shards import shards
@@ -20,6 +21,7 @@ __all__ = [
     "Job",
     "__version__",
     "checkpoint",
+    "heartbeat",
     "log",
     "on_preempt",
     "ps",
@@ -33,6 +35,7 @@ _HOMES = {
     "Job": "weft.client.job",
     "__version__": "weft.version",
     "checkpoint": "weft",
+    "heartbeat": "weft.runtime.heartbeat",
     "log": "weft.runtime.metrics",
     "on_preempt": "weft.runtime.preempt",
     "ps": "weft",

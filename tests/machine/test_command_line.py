@@ -177,12 +177,26 @@ def test_every_list_has_its_forms_and_no_colours_in_a_pipe(weft):
         ["top"],
         ["events", "hello"],
         ["jobtypes"],
+        ["sizes"],
         ["metrics", "hello"],
     ):
         assert yaml.safe_load(weft(*command, "-o", "yaml").stdout) is not None
         json.loads(weft(*command, "-o", "json").stdout)
         assert "\x1b" not in weft(*command, "-o", "wide").stdout
     assert "\x1b" not in weft("show", "hello").stdout
+
+
+def test_a_size_is_declared_used_and_measured(weft):
+    weft("up")
+    weft("sizes", "set", "roomy", "--cpu", "1", "--memory", "1Gi")
+    weft("run", "--name", "t", "--size", "roomy", "--", "python3", "-c", "x = bytearray(b'x') * (100 << 20)")
+    weft("sizes", "rm", "roomy")
+    found = json.loads(weft("sizes", "suggest", "t", "-o", "json").stdout)
+    [worker] = found["items"]
+    assert worker["asked"] == {"cpu": 1, "memory": "1Gi", "gpu": 0, "size": "roomy"}
+    assert 100 << 20 < worker["used"]["memory"] < 200 << 20
+    assert worker["size"] == "small"
+    assert "# was 1Gi" in weft("sizes", "suggest", "t").stdout
 
 
 def test_results_are_listed_and_fetched(weft, folder):

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ class Run:
     """Seconds from SIGTERM to its end; None: it ignores SIGTERM."""
     term_code: int | None = None
     """Its exit code after SIGTERM; None: killed by it."""
+    speaks: float = 1e9
+    """Seconds after its start until which it logs without a pause; then it is silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,11 @@ class World:
         """(time, job, task, launch) of every process ever made."""
         self.signals: list[tuple[float, str, str]] = []
         """(time, task, signal's name) of every signal sent."""
+        self.dumps: list[tuple[float, str, str, list[str]]] = []
+        """(time, job, file, tasks) of every look into what tasks do."""
+        self.dump_seconds = 0.0
+        self.heartbeats: dict[tuple[str, str], float] = {}
+        """The time of the last by uid and task."""
         self.folders: set[str] = set()
         self.saved: dict[str, float] = {}
         self.checkpoints: dict[str, list[int]] = {}
@@ -177,6 +184,7 @@ class SimulatedBackend:
         self._listener: Listener | None = None
         self._followed: set[tuple[str, int]] = set()
         self._losses: dict[tuple[str, str, int], Loss] = {}
+        self._given_up: dict[tuple[str, str, int], Failure] = {}
         self.retired: list[str] = []
 
     def nodes(self) -> tuple[Node, ...]:
@@ -245,7 +253,31 @@ class SimulatedBackend:
         for name in tasks:
             self.world.kill(job.uid, name)
 
+    def heard(self, uid: str, tasks: Sequence[str]) -> dict[str, float]:
+        return {task: self._last_heard(uid, task) for task in tasks}
+
+    def _last_heard(self, uid: str, task: str) -> float:
+        process = self.world.processes.get((uid, task))
+        spoke = min(self.world.loop.time(), process.started + process.run.speaks) if process else 0.0
+        return max(spoke, self.world.heartbeats.get((uid, task), 0.0))
+
+    async def dump(self, job: Assignment, name: str) -> bool:
+        tasks = sorted(task for uid, task in self.world.processes if uid == job.uid)
+        self.world.dumps.append((self.world.loop.time(), job.name, name, tasks))
+        await asyncio.sleep(self.world.dump_seconds)
+        return True
+
+    def fail(self, job: Assignment, task: str, failure: Failure) -> None:
+        if self._listener is None or not self._touch("fail"):
+            return
+        self._given_up[job.uid, task, job.status.task(task).launch] = failure
+        self.world.kill(job.uid, task)
+
     def _say(self, uid: str, event: Event) -> None:
+        if isinstance(event, Exited) and (
+            failure := self._given_up.pop((uid, event.task, event.launch), None)
+        ):
+            event = replace(event, exit=replace(event.exit, failure=failure))
         if isinstance(event, Exited) and (loss := self._losses.pop((uid, event.task, event.launch), None)):
             loss.left.discard(event.task)
             if loss.left:

@@ -15,7 +15,7 @@ import pytest
 
 from support.fake_server import FakeServer, Reply, fake_server
 from weft.cli import meter as meters
-from weft.cli.app import COMMANDS, NODES, SECRETS, build, dispatch
+from weft.cli.app import COMMANDS, NODES, SECRETS, SIZES, build, dispatch
 from weft.cli.commands import serve
 from weft.client.api import Client
 
@@ -63,13 +63,16 @@ def fill(
     server.on("GET", "/v1/jobs/a/metrics", either(measured, "points", measured))
     server.on("GET", "/v1/jobs/a/explain", Reply({"state": state, "reason": "why"}))
     server.on("GET", "/v1/jobs/a/results", Reply({"items": list(files), "bytes": 3}))
-    for path in ("nodes", "queue", "queues", "top", "jobtypes", "secrets"):
+    for path in ("nodes", "queue", "queues", "top", "jobtypes", "sizes", "secrets"):
         server.on("GET", f"/v1/{path}", Reply({"items": []}))
     for verb in ("cordon", "uncordon", "lost"):
         server.on("POST", f"/v1/nodes/n/{verb}", Reply({"name": "n", "tasks": []}))
     server.on("GET", "/v1/schemas/TrainingJob", Reply({"type": "object"}))
     server.on("GET", "/v1/status", Reply({"address": "x", "version": "1", "pid": 1}))
     server.on("GET", "/v1/backup", Reply(b"archive"))
+    server.on("PUT", "/v1/sizes/z", Reply({"metadata": {"name": "z"}, "spec": {"cpu": 2}}))
+    server.on("DELETE", "/v1/sizes/z", Reply(status=204))
+    server.on("GET", "/v1/jobs/a/suggestion", Reply({"job": "a", "memoryHeadroom": 1.25, "items": []}))
     server.on("PUT", "/v1/secrets/s", Reply(status=204))
     server.on("DELETE", "/v1/secrets/s", Reply(status=204))
 
@@ -116,13 +119,17 @@ LINES = {
     "status": ["status"],
     "backup": ["backup out.tar"],
     "restore": ["restore copy.tar"],
+    "sizes": ["sizes"],
+    "sizes set": ["sizes set z --cpu 2"],
+    "sizes rm": ["sizes rm z"],
+    "sizes suggest": ["sizes suggest a"],
     "secrets ls": ["secrets ls"],
     "secrets set": ["secrets set s k=v"],
     "secrets rm": ["secrets rm s"],
 }
 DATA_ALONE = {
     "ls", "show a", "metrics a", "explain a", "events a", "results a", "nodes", "queue", "queues", "top",
-    "jobtypes", "schema", "sim --jobs 3", "status", "secrets ls",
+    "jobtypes", "schema", "sim --jobs 3", "status", "secrets ls", "sizes", "sizes suggest a",
 }  # fmt: skip
 """With -o json: what other programs read has no hints beside it."""
 
@@ -134,14 +141,16 @@ def registered() -> list[str]:
         return [name for name in app if not name.startswith("-")]
 
     app = build([])
-    nested = {group: [f"{group} {name}" for name in names(app[group])] for group in ("nodes", "secrets")}
+    groups = ("nodes", "sizes", "secrets")
+    nested = {group: [f"{group} {name}" for name in names(app[group])] for group in groups}
     nested["nodes"].append("nodes")
+    nested["sizes"].append("sizes")
     return [whole for name in names(app) for whole in nested.get(name, [name])]
 
 
 def test_no_command_is_left_out_here() -> None:
     assert sorted(registered()) == sorted(LINES)
-    assert len(LINES) == len(COMMANDS) + len(NODES) + len(SECRETS)
+    assert len(LINES) == len(COMMANDS) + len(NODES) + len(SIZES) + len(SECRETS)
 
 
 @pytest.mark.parametrize("line", [line for name in registered() for line in LINES.get(name, ["-"])])

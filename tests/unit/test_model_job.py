@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from support.builders import GIB, a_complete_job, a_job, job_document
 from weft.jobtypes.catalogue import catalogue
 from weft.jobtypes.complete import read_job
-from weft.model import sizes
 from weft.model.gang import Span, Within, gang_of
 from weft.model.job import PRIORITY_CLASSES, RestartPolicy, TrainingJob
 from weft.model.problems import Invalid, Problem, parse
@@ -239,9 +238,6 @@ class TestMeaning:
         wanted = {"size": "v100-2", "cpu": 4, "gpu": 1}
         resources = a_complete_job(roles={"w": {"resources": wanted}}).spec.roles["w"].resources
         assert (resources.cpu, resources.gpu, resources.memory) == (4000, 1, 48 * GIB)
-
-    def test_every_size_has_its_own_name(self) -> None:
-        assert all(name == size.name for name, size in sizes.SIZES.items())
 
     def test_parameter_servers_are_services_and_come_first(self) -> None:
         spec = a_complete_job(type="parameter-server", roles={"worker": {"replicas": 2}}).spec

@@ -118,6 +118,7 @@ def test_data_loaders_that_die_of_the_same_signal_do_not_break_the_save() -> Non
 
 def test_other_threads_are_refused() -> None:
     refused: list[str] = []
+    before = signal.getsignal(signal.SIGTERM)
 
     def register() -> None:
         with pytest.raises(RuntimeError, match="only the main thread handles signals") as caught:
@@ -130,7 +131,7 @@ def test_other_threads_are_refused() -> None:
     assert refused == [
         "weft.on_preempt() in thread loader: only the main thread handles signals; call it there"
     ]
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_what_is_not_a_function_is_refused() -> None:

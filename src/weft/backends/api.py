@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from weft.model.failures import Failure
 from weft.model.gang import Gang
 from weft.model.job import TrainingJobSpec
 from weft.model.lifecycle import Event
@@ -35,6 +36,9 @@ class TaskUsage:
     """CPUs, averaged since the last look (or since its start)."""
     memory: int
 
+
+STALLS = "stalls"
+"""The folder of RESULT_DIR in which `Backend.dump` keeps what it found."""
 
 Listener = Callable[[str, Event], None]
 """Called on the event loop with a job's uid and what happened to it."""
@@ -104,6 +108,18 @@ class Backend(Protocol):
     def lose(self, job: Assignment, node: str, tasks: tuple[str, ...]) -> None:
         """Their node is given up: kill these running tasks, at once or when they are adopted. One `Lost` follows when
         the last of them has ended, in place of an `Exited` each."""
+        ...
+
+    def heard(self, uid: str, tasks: Sequence[str]) -> dict[str, float]:
+        """When each task last logged, measured or touched its metrics file; 0: never. Also asked in threads."""
+        ...
+
+    async def dump(self, job: Assignment, name: str) -> bool:
+        """Keep what every process of the job is doing now, as this file of STALLS. False if that was not possible."""
+        ...
+
+    def fail(self, job: Assignment, task: str, failure: Failure) -> None:
+        """Kill this running task; its `Exited` says this failure."""
         ...
 
     def retire(self, job: Assignment) -> None:

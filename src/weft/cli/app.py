@@ -23,7 +23,7 @@ Commands = dict[str, tuple[str, str]]
 COMMANDS: Commands = {
     "run": ("run:run", "Run a script, a command or a job file, and follow it."),
     "submit": ("submit:submit", "Submit job files and return at once."),
-    "apply": ("submit:apply", "Make sure that the jobs and queues of files and folders exist."),
+    "apply": ("submit:apply", "Make sure that what files and folders describe exists."),
     "ls": ("listing:ls", "List jobs."),
     "show": ("show:show", "Everything about a job on one page."),
     "logs": ("logs:logs", "Print or follow a job's logs."),
@@ -53,7 +53,13 @@ NODES: Commands = {
     "uncordon": ("cordons:uncordon", "Let tasks come to a node again."),
     "lost": ("cordons:lost", "Declare a node lost: its tasks run again elsewhere."),
 }
-"""What has no name is `weft nodes` itself."""
+"""What has no name is `weft nodes` itself; so below."""
+SIZES: Commands = {
+    "": ("sizes:list_sizes", "The sizes: what their names stand for."),
+    "set": ("sizes:set_size", "Declare a size, or change one."),
+    "rm": ("sizes:remove_sizes", "Delete sizes, or bring back those that come with Weft."),
+    "suggest": ("sizes:suggest", "What would have been enough for a job that has finished."),
+}
 SECRETS: Commands = {
     "ls": ("secrets:list_secrets", "List the stored secrets and their keys."),
     "set": ("secrets:set_secret", "Store a secret."),
@@ -66,14 +72,19 @@ def build(argv: Sequence[str]) -> App:
     app = _app("weft", "Machine-learning jobs: run them, follow them, lose nothing.")
     secrets = _app("secrets", "Values that jobs use by reference, never by content.")
     nodes = _app("nodes", NODES[""][1])
+    sizes = _app("sizes", SIZES[""][1])
     _register(app, COMMANDS, argv[:1])
-    for group, commands in ((nodes, NODES), (secrets, SECRETS)):
+    for group, commands in ((nodes, NODES), (sizes, SIZES), (secrets, SECRETS)):
         _register(group, commands, argv[1:2] if (*argv[:1],) == group.name else [])
         app.command(group)
     if (*argv[:1],) == nodes.name:
         from weft.cli.commands import machine
 
         nodes.default(machine.nodes)
+    if (*argv[:1],) == sizes.name:
+        from weft.cli.commands import sizes as of_sizes
+
+        sizes.default(of_sizes.list_sizes)
     return app
 
 
@@ -156,7 +167,7 @@ def split_rest(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _usage_hint(argv: Sequence[str]) -> str:
-    command = argv[0] if argv and argv[0] in (*COMMANDS, "nodes", "secrets") else ""
+    command = argv[0] if argv and argv[0] in (*COMMANDS, "nodes", "sizes", "secrets") else ""
     if command == "run":
         return "options of your own program go after --: weft run train.py -- --lr 0.1   (weft run --help)"
     return f"weft {command} --help".replace("  ", " ")

@@ -374,6 +374,21 @@ class Client:
     def delete_job_type(self, name: str) -> None:
         self.ask("DELETE", f"/v1/jobtypes/{segment(name)}")
 
+    def sizes(self) -> Items:
+        """The sizes: spec, and status with where each is from."""
+        return self._items("/v1/sizes")
+
+    def put_size(self, size: Mapping[str, Any] | Document) -> Json:
+        """Declare a size or change it: a whole document with `metadata.name`."""
+        return self._put("sizes", "size", size)
+
+    def delete_size(self, name: str) -> None:
+        self.ask("DELETE", f"/v1/sizes/{segment(name)}")
+
+    def suggestion(self, job: str) -> Json:
+        """What would have been enough for a job that has ended, by role."""
+        return self._get(f"/v1/jobs/{segment(job)}/suggestion")
+
     def schema(self, kind: str = "TrainingJob") -> Json:
         return self._get(f"/v1/schemas/{segment(kind)}")
 

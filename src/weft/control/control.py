@@ -14,6 +14,7 @@ from typing import Any
 
 from weft.backends.api import Backend, TaskUsage
 from weft.control import durations, live, recovery
+from weft.control.badnodes import BadNodes
 from weft.control.cordons import Cordons
 from weft.control.foresight import Estimates, Foresight
 from weft.control.guardian import Guardian
@@ -21,6 +22,8 @@ from weft.control.jobtypes import JobTypes
 from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
 from weft.control.queues import Asking, OperatorQueues
+from weft.control.sizes import OperatorSizes
+from weft.control.stalls import Stalls
 from weft.model.changed import changed
 from weft.model.gang import Request
 from weft.model.job import TrainingJob
@@ -108,7 +111,9 @@ class Control:
         self._reasons: dict[object, str] = {}
         self._reasons_of: tuple[object, ...] = ()
         self.cordons = Cordons(self, _new_uid)
+        self._bad_nodes = BadNodes(self)
         self.job_types = JobTypes(store, clock, _new_uid)
+        self.sizes = OperatorSizes(store, clock, _new_uid)
         self._expiry = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
 
@@ -124,6 +129,8 @@ class Control:
             self._loop.create_task(self._watch_patience()),
             self._loop.create_task(durations.learn(self)),
             self._loop.create_task(durations.watch_checkpoints(self)),
+            self._loop.create_task(Stalls(self).run()),
+            self._loop.create_task(self._bad_nodes.run()),
         ]
 
     async def close(self) -> None:
@@ -281,6 +288,7 @@ class Control:
     def _retired(self, job: LiveJob, written: asyncio.Future[None] | None) -> None:
         """The job is idle: once that is on disk the store alone knows it, or, if that was asked, nobody."""
         self.jobs.pop(job.uid, None)
+        self._bad_nodes.ended(job)
         if job.status.desire is Desire.DELETE:
             self.delete(job.uid, job.name, "weft")
         elif written is None:

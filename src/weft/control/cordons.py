@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
+from weft.control.declared import creation_row
 from weft.control.live import LiveJob
 from weft.model.lifecycle import Preempted, ending
 from weft.model.status import TaskState
@@ -76,7 +77,8 @@ class Cordons:
             cordon = old or Cordon(self._new_uid(now), node, now, actor)
             said = cordon.reason if reason is None else reason
             cordon = replace(cordon, by=actor, reason=said, lost=cordon.lost or lost)
-            change = Create(_creation_row(cordon)) if old is None else Update(cordon.uid, cordon.row)
+            row = creation_row(KIND, cordon.uid, node, cordon.since, cordon.row())
+            change = Create(row) if old is None else Update(cordon.uid, cordon.row)
             cause = f"{'lost' if lost else 'cordoned'}{said and f': {said}'}"
             await self._write([change, Happened(now, cordon.uid, node, "node", cause, actor)])
             self._kept[node] = cordon
@@ -135,20 +137,3 @@ class Cordons:
             self._control.guardian.handle(job, Preempted(f"others: node {node} is lost"), actor)
         if running:
             self._control.backend.lose(job, node, running)
-
-
-def _creation_row(cordon: Cordon) -> dict[str, Any]:
-    return {
-        "uid": cordon.uid,
-        "kind": KIND,
-        "name": cordon.node,
-        "state": "",
-        "type": "",
-        "queue": "",
-        "priority": 0,
-        "created": cordon.since,
-        "tasks": 0,
-        "restarts": 0,
-        "status": "{}",
-        **cordon.row(),
-    }

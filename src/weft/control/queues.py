@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
-from pydantic_core import to_json
-
+from weft.control.declared import Declared
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
 from weft.model.quantities import plain_cpu
@@ -18,7 +15,6 @@ from weft.model.queue import DEFAULT, FIELDS, Queue, QueueSpec, conflicts, guara
 from weft.model.resource import Metadata
 from weft.scheduler.queues import RESOURCES, ROOT, QueueRule
 from weft.scheduler.state import State as Books
-from weft.store.changes import Create, Delete, Happened, Update
 from weft.store.store import Store
 
 KIND = "Queue"
@@ -61,18 +57,14 @@ class OperatorQueues:
         new_uid: Callable[[float], str],
         changed: Callable[[list[QueueRule]], None],
     ):
-        self._store = store
-        self._clock = clock
-        self._new_uid = new_uid
         self._changed = changed
-        self._one = asyncio.Lock()
-        self.declared: dict[str, Queue] = {DEFAULT: Queue(metadata=Metadata(name=DEFAULT))}
+        self._own = Declared(KIND, Queue, store, clock, new_uid)
+        self.declared = self._own.by_name
+        self.declared[DEFAULT] = Queue(metadata=Metadata(name=DEFAULT))
 
     def load(self) -> None:
         """As they were when the last server ended."""
-        for row in self._store.page(KIND, limit=1_000_000):
-            metadata = Metadata.model_validate_json(row.metadata)
-            self.declared[row.name] = Queue(metadata=metadata, spec=QueueSpec.model_validate_json(row.spec))
+        self._own.load()
         self._tell()
 
     def __contains__(self, name: str) -> bool:
@@ -97,30 +89,18 @@ class OperatorQueues:
 
     async def put(self, name: str, spec: QueueSpec, metadata: Metadata, actor: str) -> bool:
         """Declare a queue, or change it; True if it is new."""
-        async with self._one:
+        async with self._own.one:
             problems = list(conflicts(name, {**self.specs, name: spec}))
             if problems:
                 raise Invalid(f"queue {name}", problems, KIND)
-            now = self._clock()
-            old = self.declared.get(name)
-            uid = (old.metadata.uid if old is not None else None) or self._new_uid(now)
-            created = old.metadata.created if old is not None and old.metadata.created else now
-            told = metadata.model_copy(
-                update={"name": name, "generate_name": None, "owner": actor, "uid": uid, "created": created}
-            )
-            queue = Queue(metadata=told, spec=spec)
-            stored = old is not None and old.metadata.uid is not None
-            change = Update(uid, partial(_said, queue)) if stored else Create(_creation_row(queue))
-            note = Happened(now, uid, name, "queue", "changed" if stored else "declared", actor)
-            await asyncio.shield(self._store.write([change, note], refusable=True))
-            self.declared[name] = queue
+            new = name not in self.declared
+            await self._own.put(name, Queue(metadata=metadata, spec=spec), actor)
             self._tell()
-            return old is None
+            return new
 
     async def remove(self, name: str, asking: Callable[[], dict[str, Asking]], actor: str) -> None:
-        async with self._one:
-            queue = self.declared.get(name)
-            if queue is None:
+        async with self._own.one:
+            if name not in self.declared:
                 raise NoQueue(name, self.declared)
             if name == DEFAULT:
                 raise Refused(f"queue {name} is where jobs go that name none; it can be changed, not deleted")
@@ -135,14 +115,7 @@ class OperatorQueues:
                     f"queue {name} is in use: {jobs.waiting} waiting and {jobs.running} running; "
                     "cancel them or let them end (closed: true keeps new ones from starting)"
                 )
-            del self.declared[name]  # first, so that nobody submits to it meanwhile
-            uid = queue.metadata.uid or ""
-            gone = Happened(self._clock(), uid, name, "queue", "deleted", actor)
-            try:
-                await asyncio.shield(self._store.write([Delete(uid), gone], refusable=True))
-            except Exception:
-                self.declared[name] = queue
-                raise
+            await self._own.remove(name, actor)
             self._tell()
 
     def _tell(self) -> None:
@@ -183,28 +156,3 @@ class OperatorQueues:
 def _amounts(given: dict[str, int]) -> dict[str, int | float]:
     """CPUs and GPUs as people count them, memory in bytes."""
     return {what: value if what == "memory" else plain_cpu(value) for what, value in given.items()}
-
-
-def _said(queue: Queue) -> dict[str, Any]:
-    return {
-        "metadata": to_json(queue.metadata, by_alias=True, exclude_none=True).decode(),
-        "spec": to_json(queue.spec, by_alias=True, exclude_none=True).decode(),
-        "owner": queue.metadata.owner or "",
-    }
-
-
-def _creation_row(queue: Queue) -> dict[str, Any]:
-    return {
-        "uid": queue.metadata.uid,
-        "kind": KIND,
-        "name": queue.metadata.name,
-        "state": "",
-        "type": "",
-        "queue": "",
-        "priority": 0,
-        "created": queue.metadata.created,
-        "tasks": 0,
-        "restarts": 0,
-        "status": "{}",
-        **_said(queue),
-    }

@@ -26,6 +26,7 @@ LIVE = [state.value for state in State if not state.idle]
 def recover(control: Control) -> None:
     control.queues.load()
     control.job_types.load()
+    control.sizes.load()
     control.cordons.load()
     rows = control.store.with_states(KIND, LIVE)
     for row in rows:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from weft.backends.api import STALLS
+
 
 @dataclass(frozen=True, slots=True)
 class ResultFile:
@@ -25,8 +27,8 @@ def is_empty(folder: str) -> bool:
 
 
 def listing(folder: str, include: Iterable[str] = ("**",)) -> list[ResultFile]:
-    """Regular files only, by path: a link may lead out of the folder and is no result."""
-    patterns = [_pattern(glob) for glob in include]
+    """Regular files only, by path: a link may lead out of the folder and is no result. Stacks of stalls always are."""
+    patterns = [_pattern(glob) for glob in (*include, f"{STALLS}/**")]
     if os.path.islink(folder):  # noqa: PTH114
         return []
     found = []

@@ -7,35 +7,42 @@ from difflib import get_close_matches
 from typing import Any
 
 from weft.jobtypes.catalogue import Types, built_in
-from weft.model import sizes
 from weft.model.gang import chief_role
 from weft.model.job import MAX_TASKS, Resources, Role, Template, TrainingJob, TrainingJobSpec
 from weft.model.jobtype import JobTypeSpec, broken_checks, template_problems
 from weft.model.problems import Draft, Invalid, Problem, in_order, read
 from weft.model.quantities import format_memory
+from weft.model.sizes import BUILT_IN, Sizes, resolve
 
 _NO_TEMPLATE = Template()
 Rule = Callable[[TrainingJob], list[Problem]]
 
 
 def read_job(
-    document: Any, what: str, further: Rule = lambda job: [], types: Types | None = None
+    document: Any,
+    what: str,
+    further: Rule = lambda job: [],
+    types: Types | None = None,
+    table: Sizes = BUILT_IN,
 ) -> TrainingJob:
     """The complete job that a document describes; `Invalid` with all that is wrong with its fields and its meaning.
 
-    `further` are the rules that only the caller knows; `types` all job types that there are, else the built-in ones.
+    `further` are the rules that only the caller knows; `types` and `table` all job types and sizes that there are, else
+    the built-in ones.
     """
     draft = read(TrainingJob, document)
     if (job := draft.value) is None:
         raise Invalid(what, draft.problems)
-    filled, found = _filled(job, draft, built_in() if types is None else types)
+    filled, found = _filled(job, draft, built_in() if types is None else types, table)
     problems = [*draft.problems, *found, *further(job)]
     if problems:
         raise Invalid(what, in_order(problems, document))
     return filled
 
 
-def _filled(job: TrainingJob, draft: Draft[TrainingJob], types: Types) -> tuple[TrainingJob, list[Problem]]:
+def _filled(
+    job: TrainingJob, draft: Draft[TrainingJob], types: Types, table: Sizes
+) -> tuple[TrainingJob, list[Problem]]:
     """The job with its type's defaults, sizes and roles, and what in it makes no sense."""
     spec = job.spec
     problems: list[Problem] = []
@@ -49,7 +56,7 @@ def _filled(job: TrainingJob, draft: Draft[TrainingJob], types: Types) -> tuple[
     roles: dict[str, Role] = {}
     for name, role in _roles(spec, job_type).items():
         field = f"spec.roles.{name}"
-        resources, found = sizes.resolve(role.resources, f"{field}.resources")
+        resources, found = resolve(role.resources, f"{field}.resources", table)
         problems += found
         if not found and not resources.gpu:
             problems += _no_gpu(resources, f"{field}.resources", draft)

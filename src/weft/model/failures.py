@@ -20,9 +20,16 @@ class Code(StrEnum):
     SECRET_MISSING = "SECRET_MISSING"  # noqa: S105  (a failure's name, no password)
     ISOLATION_UNAVAILABLE = "ISOLATION_UNAVAILABLE"
     SUPERVISOR_LOST = "SUPERVISOR_LOST"
+    STALLED = "STALLED"
     RESULTS = "RESULTS"
     CANCELLED = "CANCELLED"
     HALTED = "HALTED"
+
+
+MAYBE_THE_NODE = frozenset(
+    {Code.SUPERVISOR_LOST, Code.CANNOT_START, Code.ISOLATION_UNAVAILABLE, Code.SIGNAL, Code.STALLED}
+)
+"""What a broken node does to good jobs. A SIGNAL is one that Weft did not send; an exit code is the program's own."""
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,9 @@ class SecretRef(Strict):
     env: OwnEnvName
 
 
+GpuType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+
+
 class Resources(Strict):
     cpu: Cpu | None = None
     """CPUs of each task (default 1). Whole numbers are exclusive CPUs where the machine has them."""
@@ -112,7 +115,7 @@ class Resources(Strict):
     """Memory limit of each task. Left out: no limit and nothing reserved."""
     gpu: TaskGpu | None = None
     """GPUs of each task (default 0), or a part of one, such as 0.5, that other tasks may use too."""
-    gpu_type: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] | None = None
+    gpu_type: GpuType | None = None
     """Only GPUs of this type, as `weft nodes` names them."""
     gpu_memory: Memory | None = None
     """Only GPUs with at least this much memory of their own."""
@@ -317,6 +320,8 @@ class TrainingJobSpec(Strict):
     """all: every task must succeed; chief: the first task of the chief (or first) role decides."""
     deadline: Duration | None = None
     """The job fails when it has been running for longer."""
+    stall_timeout: Duration | None = None
+    """A task that is silent for so long (no log, metric or heartbeat) is killed and counts as failed; 0: never."""
     max_wait: Duration | None = None
     """The job fails when it has waited for its place for longer."""
     grace: Duration = 30.0

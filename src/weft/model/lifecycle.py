@@ -564,7 +564,8 @@ def _back_off(
 ) -> Outcome:
     due = now + task.backoff(ended.restarts)
     waiting = changed(ended, state=TaskState.BACKOFF, restarts=ended.restarts + 1, due=due)
-    cause = f"{task.name} {describe(exit)}; restart {waiting.restarts} of at most {task.restart.max}"
+    said = describe(exit).removeprefix(f"{task.name} ")
+    cause = f"{task.name} {said}; restart {waiting.restarts} of at most {task.restart.max}"
     status = _with(changed(status, restarts=status.restarts + 1, reason=cause), waiting)
     if status.state is S.PROCESSING:
         status = changed(status, state=S.RESTARTING)

@@ -99,6 +99,7 @@ async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket)
     from weft.server.protocol import Protocol
     from weft.server.queues import QueueOperations
     from weft.server.secrets import Secrets
+    from weft.server.sizes import SizeOperations
     from weft.store.store import Store
 
     secrets = Secrets(home.path / "secrets")
@@ -113,8 +114,8 @@ async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket)
     owner = getpass.getuser()
     cluster = ClusterOperations(control, packages, secrets, home.path, facts, owner)
     jobs, queues = JobOperations(control, packages, secrets, owner), QueueOperations(control, owner)
-    types = JobTypeOperations(control, owner)
-    operations = [*jobs.table(), *queues.table(), *types.table(), *cluster.table()]
+    types, sizes = JobTypeOperations(control, owner), SizeOperations(control, owner)
+    operations = [*jobs.table(), *queues.table(), *types.table(), *sizes.table(), *cluster.table()]
     cluster.document = lambda: openapi.document(operations)
     config = uvicorn.Config(
         app.build(operations, home.token()),

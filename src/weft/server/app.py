@@ -16,6 +16,7 @@ from weft.control.control import NameTaken, NotFound
 from weft.control.cordons import NoNode
 from weft.control.jobtypes import NoJobType
 from weft.control.queues import NoQueue
+from weft.control.sizes import NoSize
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
 from weft.server.operations import Operation
@@ -100,6 +101,9 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
         case NoJobType():
             near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
             return ApiProblem(404, "No such job type", f"{problem}{near}", next_step="weft jobtypes")
+        case NoSize():
+            near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
+            return ApiProblem(404, "No such size", f"{problem}{near}", next_step="weft sizes")
         case NameTaken():
             return ApiProblem(
                 409,
@@ -110,7 +114,7 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
         case Refused():
             name = request.path_params.get("name", "JOB")
             kind = request.url.path.split("/")[2]
-            look = {"queues": "weft queues", "jobtypes": "weft jobtypes"}.get(kind, f"weft show {name}")
+            look = f"weft {kind}" if kind in ("queues", "jobtypes", "sizes") else f"weft show {name}"
             return ApiProblem(409, "Not now", str(problem), next_step=look)
         case StoreFull():
             return ApiProblem(

@@ -21,6 +21,7 @@ from weft.model.problems import Invalid, Problem
 from weft.model.quantities import plain_cpu
 from weft.model.queue import Queue
 from weft.model.resource import NAME_PATTERN
+from weft.model.sizes import Size
 from weft.scheduler.cluster import Room
 from weft.server.backup import backup_stream
 from weft.server.jobs import ITEMS, read_body
@@ -136,6 +137,13 @@ class ClusterOperations:
                 "/v1/schemas/JobType",
                 "JSON Schema of a job type, for editors",
                 self.jobtype_schema,
+                {200: Answer("JSON Schema", OBJECT)},
+            ),
+            Operation(
+                "GET",
+                "/v1/schemas/Size",
+                "JSON Schema of a size, for editors",
+                self.size_schema,
                 {200: Answer("JSON Schema", OBJECT)},
             ),
             Operation(
@@ -305,6 +313,9 @@ class ClusterOperations:
 
     async def jobtype_schema(self, request: Request, query: Query) -> Response:
         return _json(JobType.model_json_schema())
+
+    async def size_schema(self, request: Request, query: Query) -> Response:
+        return _json(Size.model_json_schema())
 
     # ── code ──
 

@@ -20,7 +20,7 @@ from weft.control import live, results
 from weft.control.control import Control
 from weft.control.foresight import UNKNOWN
 from weft.control.live import KIND, LiveJob
-from weft.jobtypes.complete import read_job
+from weft.jobtypes.complete import Rule, read_job
 from weft.model.job import TrainingJob
 from weft.model.problems import Invalid, Problem
 from weft.model.resource import LABEL_KEY_PATTERN, NAME_PATTERN
@@ -231,15 +231,19 @@ class JobOperations:
         document = await _read_document(request)
         if query["dryRun"]:
             # A package may be missing: the client asks first whether uploading it is worth while.
-            job = read_job(document, _called(document), self._absent_names, self._control.job_types.specs)
+            job = self._read(document, self._absent_names)
             prepared = self._control.prepare(job, self._owner)
             return _json(to_json(prepared, by_alias=True, exclude_none=True))
-        job = read_job(document, _called(document), self._absent, self._control.job_types.specs)
+        job = self._read(document, self._absent)
         key = request.headers.get("idempotency-key")
         if key is not None and not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
             raise ApiProblem(422, "Not valid", "Idempotency-Key must be 1 to 255 printable ASCII characters")
         entry, new = await self._control.submit(job, self._owner, key)
         return _json(live.document(entry), 201 if new else 200)
+
+    def _read(self, document: dict[str, Any], further: Rule) -> TrainingJob:
+        control = self._control
+        return read_job(document, _called(document), further, control.job_types.specs, control.sizes.specs)
 
     def _absent(self, job: TrainingJob) -> list[Problem]:
         """What the job refers to and is not here."""

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.control.control import Control
-from weft.control.jobtypes import KIND, document
+from weft.control.jobtypes import document
 from weft.model.jobtype import JobType
-from weft.model.problems import Invalid, Problem, parse
 from weft.model.resource import NAME_PATTERN
-from weft.server.jobs import ITEMS, read_body
+from weft.server.declared import read_declared
+from weft.server.jobs import ITEMS
 from weft.server.operations import Answer, Operation, Query
 from weft.server.path import path_name
 
@@ -69,25 +69,13 @@ class JobTypeOperations:
 
     async def put_type(self, request: Request, query: Query) -> Response:
         name = path_name(request)
-        given = _read(name, await read_body(request, 1 << 20))
+        given = await read_declared(request, JobType, name, "job type")
         kept, new = await self._types.put(name, given, self._owner)
         return _json(document(kept), 201 if new else 200)
 
     async def delete_type(self, request: Request, query: Query) -> Response:
         await self._types.remove(path_name(request), self._owner)
         return Response(status_code=204)
-
-
-def _read(name: str, body: Any) -> JobType:
-    """The type that a document describes; it may leave out its name, which the address says."""
-    if isinstance(body, dict):
-        body.pop("status", None)
-    given = parse(JobType, body, f"job type {name}", KIND)
-    if given.metadata.name not in (None, name):
-        said = f'"{given.metadata.name}"'
-        wrong = Problem("metadata.name", f"must be {name}, as in the address", said)
-        raise Invalid(f"job type {name}", [wrong], KIND)
-    return given
 
 
 def _json(body: Any, status: int = 200) -> Response:

@@ -8,6 +8,7 @@ from typing import Any
 from weft.model.job import TrainingJob
 from weft.model.jobtype import JobType
 from weft.model.queue import Queue
+from weft.model.sizes import Size
 from weft.server.operations import Operation
 from weft.server.problems import PROBLEM_SCHEMA
 from weft.version import __version__
@@ -28,7 +29,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     schemas: dict[str, Any] = {}
-    for model in (TrainingJob, Queue, JobType):
+    for model in (TrainingJob, Queue, JobType, Size):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
     schemas["Problem"] = PROBLEM_SCHEMA

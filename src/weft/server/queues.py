@@ -11,12 +11,11 @@ from starlette.responses import Response
 
 from weft.control.control import Control
 from weft.control.foresight import UNKNOWN
-from weft.control.queues import KIND
-from weft.model.problems import Invalid, Problem, parse
 from weft.model.queue import Queue
 from weft.model.resource import NAME_PATTERN
 from weft.scheduler.line import startable
-from weft.server.jobs import ITEMS, read_body
+from weft.server.declared import read_declared
+from weft.server.jobs import ITEMS
 from weft.server.operations import Answer, Operation, Query
 from weft.server.path import path_name
 
@@ -101,7 +100,7 @@ class QueueOperations:
 
     async def put_queue(self, request: Request, query: Query) -> Response:
         name = path_name(request)
-        queue = _read(name, await read_body(request, 1 << 20))
+        queue = await read_declared(request, Queue, name, "queue")
         control = self._control
         new = await control.queues.put(name, queue.spec, queue.metadata, self._owner)
         found = control.queues.document(name, control.books, control.asking()[name], control.clock())
@@ -111,19 +110,6 @@ class QueueOperations:
         control = self._control
         await control.queues.remove(path_name(request), control.asking, self._owner)
         return Response(status_code=204)
-
-
-def _read(name: str, document: Any) -> Queue:
-    """The queue that a document describes; it may leave out its name, which the address says."""
-    if isinstance(document, dict):
-        document.pop("status", None)
-    queue = parse(Queue, document, f"queue {name}", KIND)
-    if queue.metadata.name not in (None, name):
-        said = f'"{queue.metadata.name}"'
-        raise Invalid(
-            f"queue {name}", [Problem("metadata.name", f"must be {name}, as in the address", said)], KIND
-        )
-    return queue
 
 
 def _json(body: Any, status: int = 200) -> Response:

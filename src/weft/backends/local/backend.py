@@ -11,15 +11,16 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
 
 from weft.backends.api import Assignment, Listener, TaskUsage
-from weft.backends.local import cgroups, code, commands, machine, usage
+from weft.backends.local import cgroups, code, commands, machine, stacks, usage
 from weft.backends.local.folders import JobFolder, replace_file
 from weft.backends.local.logs import TaskLogReader
 from weft.backends.local.pinning import Pinning
@@ -96,6 +97,7 @@ class LocalBackend:
         self._births: dict[tuple[str, str], tuple[int, int]] = {}
         self._kills: dict[tuple[str, str, int], Patience] = {}
         self._losses: dict[tuple[str, str, int], Loss] = {}
+        self._given_up: dict[tuple[str, str, int], Failure] = {}
         self._environment: Mapping[str, str] = {}
         self._pool: Pool
         self._listener: Listener
@@ -434,9 +436,16 @@ class LocalBackend:
         self._losses.update(((job.uid, name, launches[name]), loss) for name in tasks)
         self._kill(job.uid, tasks)
 
+    def fail(self, job: Assignment, task: str, failure: Failure) -> None:
+        self._given_up[job.uid, task, job.status.task(task).launch] = failure
+        self._kill(job.uid, [task])
+
     def _ended(self, uid: str, exited: Exited) -> None:
         """Tell of an exit; or, of all that a job loses with a node, that it is lost, once the last has ended."""
         self._gone(uid, exited.task, exited.launch)
+        failure = self._given_up.pop((uid, exited.task, exited.launch), None)
+        if failure is not None and exited.exit.code != 0:
+            exited = replace(exited, exit=replace(exited.exit, failure=failure))
         loss = self._losses.pop((uid, exited.task, exited.launch), None)
         if loss is None:
             self._listener(uid, exited)
@@ -451,6 +460,41 @@ class LocalBackend:
         patience = self._kills.pop((uid, task, launch), None)
         if patience is not None:
             patience.gone(task)
+
+    # ── tasks that hang ──
+
+    def heard(self, uid: str, tasks: Sequence[str]) -> dict[str, float]:
+        return {task: self._last_heard(uid, task) for task in tasks}
+
+    def _last_heard(self, uid: str, task: str) -> float:
+        return max(
+            _modified(self.metrics_file(uid, task)), _modified(self.log(uid, task).newest() or ""), 0.0
+        )
+
+    async def dump(self, job: Assignment, name: str) -> bool:
+        births = {
+            task.name: birth
+            for task in job.status.tasks
+            if (birth := self._births.get((job.uid, task.name))) is not None
+        }
+        head = f"job {job.name}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
+        stop = threading.Event()
+        try:
+            await asyncio.to_thread(self._dump, job.uid, births, head, name, stop)
+        except OSError as problem:
+            log.warning("job %s: cannot keep the stacks of its tasks: %s", job.name, problem)
+            return False
+        finally:
+            stop.set()
+        return True
+
+    def _dump(
+        self, uid: str, births: dict[str, tuple[int, int]], head: str, name: str, stop: threading.Event
+    ) -> None:
+        roots = {task: pid for task, (pid, birth) in births.items() if start_time(pid) == birth}
+        text = stacks.dump(uid, roots, head, stop)
+        if not stop.is_set():
+            stacks.keep(self.folder(uid).results, name, text)
 
     # ── afterwards ──
 
@@ -510,6 +554,13 @@ class LocalBackend:
 async def _one_by_one(turns: Iterator[None]) -> None:
     for _ in turns:
         await asyncio.sleep(0)
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime  # noqa: PTH116
+    except OSError:
+        return 0.0
 
 
 def _signal_quietly(pid: int, number: signal.Signals) -> None:

@@ -36,6 +36,11 @@ class TaskLogReader:
             return []
         return sorted(int(name[4:]) for name in names if name.startswith("log.") and name[4:].isdigit())
 
+    def newest(self) -> str | None:
+        """The file of the segment that is being written."""
+        segments = self.segments()
+        return f"{self.folder}/log.{segments[-1]:015d}" if segments else None
+
     def end(self) -> int:
         segments = self.segments()
         return segments[-1] + self._size(segments[-1]) if segments else 0

@@ -198,11 +198,12 @@ def schema(kind: str = "TrainingJob", /, *, output: ListForm = None) -> int:
       weft schema > weft.schema.json
       weft schema Queue
       weft schema JobType
+      weft schema Size
 
     Parameters
     ----------
     kind
-        TrainingJob (default), Queue or JobType.
+        TrainingJob (default), Queue, JobType or Size.
     output
         json (default) or yaml.
     """
@@ -221,8 +222,9 @@ def _own_schema(kind: str) -> dict[str, Any]:
     from weft.model.job import TrainingJob
     from weft.model.jobtype import JobType
     from weft.model.queue import Queue
+    from weft.model.sizes import Size
 
-    models = {"TrainingJob": TrainingJob, "Queue": Queue, "JobType": JobType}
+    models = {"TrainingJob": TrainingJob, "Queue": Queue, "JobType": JobType, "Size": Size}
     if kind not in models:
         raise WeftError(f"no kind {kind}", f"the kinds are {', '.join(models)}", "weft schema TrainingJob")
     return models[kind].model_json_schema(by_alias=True)

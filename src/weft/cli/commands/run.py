@@ -122,7 +122,7 @@ def run(
     device
         NAME=COUNT: anything else that nodes have a number of, for each task: rdma=1. Repeatable.
     size
-        A T-shirt size instead of cpu, memory and gpu: small, v100-2.
+        A T-shirt size instead of cpu, memory and gpu: small, v100-2 (weft sizes).
     name
         The job's name; made from the script's if left out.
     type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -9,7 +10,7 @@ from cyclopts import Parameter
 from weft.cli import terminal
 from weft.cli.commands.run import connected
 from weft.cli.meter import meter
-from weft.client.api import Client
+from weft.client.api import Client, Items, Json
 from weft.client.documents import Document, find_files, load_documents
 from weft.client.errors import ApiError, BadDocument, WeftError
 
@@ -37,9 +38,9 @@ def submit(*files: str) -> int:
 
 
 def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> int:
-    """Make sure that the jobs, queues and job types of files and folders exist.
+    """Make sure that the jobs, queues, job types and sizes of files and folders exist.
 
-    Queues come first, parents before the queues in them, then job types; what exists is changed. Then all jobs are
+    Queues come first, parents before the queues in them, then job types and sizes; what exists is changed. Then all jobs are
     checked before any is submitted. A job that exists with the same spec stays as it is; one with another
     spec is an error, because a job that has begun cannot become a different one.
 
@@ -51,7 +52,7 @@ def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> in
     Parameters
     ----------
     file
-        A file of jobs, queues and job types, a folder (searched for *.yaml, *.yml and *.json) or -. Repeatable.
+        A file of jobs, queues, job types and sizes, a folder (searched for *.yaml, *.yml and *.json) or -. Repeatable.
     """
     documents = _load(file)
     for document in documents:
@@ -61,36 +62,39 @@ def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> in
     client = connected()
     queues = [document for document in documents if document.value.get("kind") == "Queue"]
     types = [document for document in documents if document.value.get("kind") == "JobType"]
+    sizes = [document for document in documents if document.value.get("kind") == "Size"]
     if queues:
         _apply_queues(client, queues)
     if types:
-        _apply_types(client, types)
-    documents = [document for document in documents if document not in (*queues, *types)]
+        _apply_declared("jobtype", types, client.job_types, client.put_job_type)
+    if sizes:
+        _apply_declared("size", sizes, client.sizes, client.put_size)
+    documents = [document for document in documents if document not in (*queues, *types, *sizes)]
     if documents:
         _apply_jobs(client, documents)
-    look = {"weft ls": documents, "weft queues": queues, "weft jobtypes": types}
+    look = {"weft ls": documents, "weft queues": queues, "weft jobtypes": types, "weft sizes": sizes}
     terminal.next_step(*(command for command, applied in look.items() if applied))
     return 0
 
 
-def _apply_types(client: Client, documents: list[Document]) -> None:
-    before = {item["metadata"]["name"]: item["spec"] for item in client.job_types()}
-    for document in documents:
-        kept = client.put_job_type(document)
-        name = kept["metadata"]["name"]
-        done = "unchanged" if before.get(name) == kept["spec"] else "changed" if name in before else "created"
-        print(f"jobtype/{name} {done}")
-
-
 def _apply_queues(client: Client, documents: list[Document]) -> None:
-    before = {item["metadata"]["name"]: item["spec"] for item in client.queues()}
-    for document in _parents_first(documents):
-        kept = client.put_queue(document)
-        name = kept["metadata"]["name"]
-        done = "unchanged" if before.get(name) == kept["spec"] else "changed" if name in before else "created"
-        print(f"queue/{name} {done}")
+    for kept in _apply_declared("queue", _parents_first(documents), client.queues, client.put_queue):
         for note in kept["status"].get("notes") or ():
             terminal.note(f"note: {note}", "yellow")
+
+
+def _apply_declared(
+    kind: str, documents: list[Document], known: Callable[[], Items], put: Callable[[Document], Json]
+) -> Items:
+    before = {item["metadata"]["name"]: item["spec"] for item in known()}
+    applied = []
+    for document in documents:
+        kept = put(document)
+        name = kept["metadata"]["name"]
+        done = "unchanged" if before.get(name) == kept["spec"] else "changed" if name in before else "created"
+        print(f"{kind}/{name} {done}")
+        applied.append(kept)
+    return applied
 
 
 def _parents_first(documents: list[Document]) -> list[Document]:
