@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from support.builders import a_node
 from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER, Run
-from weft.model.lifecycle import Lost
+from weft.model.lifecycle import Lost, Refused
 from weft.model.node import Gpu, Node
 from weft.model.status import State, TaskState
 
@@ -225,3 +226,93 @@ def test_gpus_of_a_task_that_runs_on_are_not_given_away_when_the_machine_is_carv
         assert m.nothing_is_held()
 
     on_a_machine(story, carved(4))
+
+
+# ── scaled by a person ──
+
+
+def test_a_running_job_is_scaled_down_and_up_without_stopping_the_rest(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        for number in range(8):
+            m.world.script("job", f"worker-{number}", *[Run(seconds=4000, after_term=5)] * 3)
+        await m.submit("job", roles={"worker": {**ELASTIC["worker"], "maxReplicas": 4}})
+        await m.until("job", State.PROCESSING)
+        assert sizes(m, "job") == 4
+        await m.control.scale("job", {"worker": 2}, "ann")
+        await m.passes(10)
+        assert sizes(m, "job") == 2
+        await m.passes(300)
+        assert sizes(m, "job") == 2, "idle room is not what was asked for"
+        await m.control.scale("job", {"worker": 3}, "ann")
+        await m.passes(10)
+        assert sizes(m, "job") == 3
+        starts = [name for _, _, name, _ in m.world.starts]
+        assert [starts.count(f"worker-{number}") for number in range(2)] == [1, 1]
+        assert "scaled to worker=3" in [event.cause for event in m.events("job")]
+
+    on_a_machine(story)
+
+
+def test_a_size_survives_a_killed_server_and_a_preemption(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        for number in range(8):
+            m.world.script("job", f"worker-{number}", *[Run(seconds=4000, after_term=5)] * 4)
+        m.world.script("urgent", "worker-0", Run(seconds=30))
+        await m.submit("job", roles=ELASTIC)
+        await m.until("job", State.PROCESSING)
+        await m.control.scale("job", {"worker": 2}, "ann")
+        m.kill(keep=True)
+        await m.passes(1)
+        await m.up()
+        await m.passes(20)
+        assert sizes(m, "job") == 2
+        await m.submit("urgent", priority="production", roles=workers(1, resources={"cpu": 4}))
+        await m.until("urgent", State.COMPLETED)
+        await m.until("job", State.PROCESSING)
+        await m.passes(100)
+        assert sizes(m, "job") == 2
+        assert dict(m.status("job").sizes) == {"worker": 2}
+
+    on_a_machine(story)
+
+
+def test_a_job_that_waits_is_scaled_too(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        m.world.script("first", "worker-0", Run(seconds=100))
+        await m.submit("first", roles=workers(1, resources={"cpu": 4}))
+        await m.submit("job", roles=ELASTIC)
+        await m.control.scale("job", {"worker": 3}, "ann")
+        await m.until("job", State.PROCESSING)
+        assert sizes(m, "job") == 3
+
+    on_a_machine(story)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"worker": 1}, "role worker has 2 to 8 tasks, not 1"),
+        ({"worker": 9}, "role worker has 2 to 8 tasks, not 9"),
+        ({"wroker": 3}, "there is no role wroker; did you mean worker?"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused(on_a_machine: Tell, asked: dict[str, int], told: str) -> None:
+    async def story(m: Machine) -> None:
+        await m.submit("job", roles=ELASTIC)
+        with pytest.raises(Refused, match=re.escape(told)):
+            await m.control.scale("job", asked, "ann")
+
+    on_a_machine(story)
+
+
+def test_neither_a_fixed_nor_a_finished_job_can_be_scaled(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        await m.submit("fixed", roles=workers(2, resources={"cpu": 1}))
+        with pytest.raises(Refused, match="role worker is always 2"):
+            await m.control.scale("fixed", {"worker": 1}, "ann")
+        await m.submit("job", roles=ELASTIC)
+        await m.until("job", State.COMPLETED)
+        with pytest.raises(Refused, match="job job is COMPLETED; only a job that waits or runs"):
+            await m.control.scale("job", {"worker": 3}, "ann")
+
+    on_a_machine(story)

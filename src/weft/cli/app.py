@@ -32,6 +32,7 @@ COMMANDS: Commands = {
     "events": ("show:events", "A job's history."),
     "results": ("results:results", "List or fetch a job's result files."),
     "halt": ("change:halt", "Stop jobs so that they can be resumed."),
+    "scale": ("change:scale", "Change the size of a running job."),
     "resume": ("change:resume", "Queue halted or failed jobs again."),
     "cancel": ("change:cancel", "Stop jobs for good; their logs and results stay."),
     "delete": ("change:delete", "Remove jobs and their files, or queues."),

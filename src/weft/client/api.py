@@ -199,6 +199,12 @@ class Client:
         query = None if from_checkpoint is None else {"fromCheckpoint": from_checkpoint}
         return self._act(name, "resume", query)
 
+    def scale(self, name: str, **roles: int) -> Job:
+        """So many tasks of these roles from now on: `scale("mnist", worker=2)`."""
+        from weft.client.job import Job
+
+        return Job(self, self.ask("POST", f"/v1/jobs/{segment(name)}/scale", body={"roles": roles}))
+
     def cancel(self, name: str) -> Job:
         return self._act(name, "cancel")
 

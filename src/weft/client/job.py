@@ -166,6 +166,10 @@ class Job:
         self.document = self.client.resume(self.name, from_checkpoint).document
         return self
 
+    def scale(self, **roles: int) -> Job:
+        self.document = self.client.scale(self.name, **roles).document
+        return self
+
     def cancel(self) -> Job:
         self.document = self.client.cancel(self.name).document
         return self

@@ -9,6 +9,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from weft.control.queues import Asking, OperatorQueues
 from weft.control.sizes import OperatorSizes
 from weft.control.stalls import Stalls
 from weft.model.changed import changed
-from weft.model.gang import Request
+from weft.model.gang import Request, gang_of, sized
 from weft.model.job import TrainingJob
 from weft.model.lifecycle import (
     Admitted,
@@ -35,6 +36,7 @@ from weft.model.lifecycle import (
     Placed,
     Preempted,
     Refused,
+    Scaled,
     Shrunk,
     advance,
 )
@@ -229,8 +231,6 @@ class Control:
             return job
         row = self.store.resource(KIND, name)
         if row is None:
-            from difflib import get_close_matches
-
             raise NotFound(name, get_close_matches(name, self.store.names(KIND), n=3))
         return live.from_row(row)
 
@@ -267,6 +267,40 @@ class Control:
         else:
             self._untrack_idle(job, stored)
         return job
+
+    async def scale(self, name: str, sizes: dict[str, int], actor: str) -> LiveJob:
+        """So many tasks of these roles from now on. Raises Refused when the job cannot be so."""
+        job = self.find(name)
+        for role, size in sizes.items():
+            if (wrong := _unfit(job, role, size)) is not None:
+                raise Refused(f"job {name}: {wrong}")
+        if name not in self._names:
+            raise Refused(f"job {name} is {job.status.state}; only a job that waits or runs can be scaled")
+        try:
+            written = self.guardian.handle(job, Scaled(tuple(sorted(sizes.items()))), actor)
+        except Refused as refusal:
+            raise Refused(f"job {name} {refusal}") from None
+        if written is not None:
+            await asyncio.shield(written)
+        job.gang = sized(gang_of(job.spec), dict(job.status.sizes))
+        if job.uid in self.books.pending:
+            self.enqueue(job)
+        self.resize(job, actor)
+        return job
+
+    def resize(self, job: LiveJob, actor: str) -> None:
+        """Let tasks go that the job has beyond what a person asked for; more come when there is room."""
+        running = self.books.running.jobs.get(job.uid)
+        if running is None or not job.status.sizes:
+            return
+        self.books.running.resize(running, job.gang)
+        running.resized = 0.0  # a person's wish does not wait
+        going = tuple(name for name in running.beyond() if name not in running.shrinking)
+        if going:
+            running.shrinking |= {*going}
+            self.books.running.told(running)
+            self.guardian.handle(job, Shrunk(going, "nobody: it was scaled"), actor)
+        self.wake_scheduler()
 
     async def remove(self, name: str, actor: str) -> bool:
         """Delete a job and its files: True when it is gone, False when it is first being stopped."""
@@ -524,6 +558,22 @@ class Control:
             await asyncio.sleep(HOLD_CHECK)
             if len(self.books.pending) or self.books.running.elastic or self.books.running.broken:
                 self.wake_scheduler()
+
+
+def _unfit(job: LiveJob, role: str, size: int) -> str | None:
+    """Why a role cannot have so many tasks."""
+    said = job.spec.roles.get(role)
+    if said is None:
+        near = get_close_matches(role, job.spec.roles, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"its roles are {', '.join(job.spec.roles)}"
+        return f"there is no role {role}; {hint}"
+    least = said.replicas if said.min_replicas is None else said.min_replicas
+    most = said.max_replicas or said.replicas
+    if least == most:
+        return f"role {role} is always {most}; a job whose size may change has minReplicas and maxReplicas"
+    if not least <= size <= most:
+        return f"role {role} has {least} to {most} tasks, not {size}"
+    return None
 
 
 _INSTANCE = secrets.token_hex(4)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from weft.backends.api import Assignment
-from weft.model.gang import gang_of
+from weft.model.gang import gang_of, sized
 from weft.model.job import TrainingJob, TrainingJobSpec
 from weft.model.lifecycle import submitted
 from weft.model.resource import API_VERSION, Metadata
@@ -52,8 +52,8 @@ def from_row(row: Any) -> LiveJob:
         uid=row.uid,
         name=row.name,
         spec=(spec := TrainingJobSpec.model_validate_json(row.spec)),
-        gang=gang_of(spec),
-        status=JobStatus.load(row.status),
+        gang=sized(gang_of(spec), dict((status := JobStatus.load(row.status)).sizes)),
+        status=status,
         metadata=Metadata.model_validate_json(row.metadata),
         written=(row.metadata.encode(), row.spec.encode()),
     )

@@ -38,6 +38,7 @@ def recover(control: Control) -> None:
     for job in list(control.jobs.values()):
         control.cordons.leave_lost(job)
         _resume(control, job)
+        control.resize(job, "weft")
         control.guardian.set_timer(job)
     if rows:
         log.info("took over %d jobs", len(rows))

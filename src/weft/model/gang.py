@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -238,6 +238,17 @@ def gang_of(spec: TrainingJobSpec) -> Gang:
         tolerations=tuple(sorted({*spec.placement.tolerations})),
         spans=tuple(spans),
     )
+
+
+def sized(gang: Gang, sizes: Mapping[str, int]) -> Gang:
+    """The gang as a person has sized it: so many tasks of these roles, and fewer only while others need the room."""
+    if not sizes:
+        return gang
+    spans = tuple(
+        replace(span, preferred=sizes[span.role], maximum=sizes[span.role]) if span.role in sizes else span
+        for span in gang.spans
+    )
+    return replace(gang, spans=spans)
 
 
 def chief_role(roles: Mapping[str, Role]) -> str:

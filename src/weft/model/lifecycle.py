@@ -156,6 +156,13 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Scaled:
+    """A person wants so many tasks of these roles."""
+
+    sizes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Woke:
     """The moment that `next_wake` named has come. `explanation` is why the job still waits, if it does."""
 
@@ -177,6 +184,7 @@ Event = (
     | ResultsStored
     | StoringFailed
     | Asked
+    | Scaled
     | Woke
 )
 
@@ -754,6 +762,17 @@ def _asked(status: JobStatus, event: Asked, gang: Gang, now: float) -> Outcome:
             return Outcome(wanted, (), f"{event.desire} asked")
 
 
+def _scaled(status: JobStatus, event: Scaled, gang: Gang, now: float) -> Outcome:
+    """What it takes to be of that size is the scheduler's to say; this is only the wish."""
+    if status.state.idle:
+        raise Refused(f"is {status.state}; only a job that waits or runs can be scaled")
+    if ending(status):
+        raise Refused("is being stopped")
+    sizes = tuple(sorted({**dict(status.sizes), **dict(event.sizes)}.items()))
+    said = ", ".join(f"{role}={size}" for role, size in event.sizes)
+    return Outcome(changed(status, sizes=sizes), (), f"scaled to {said}")
+
+
 def _resume(status: JobStatus, checkpoint: int | None, gang: Gang, now: float) -> Outcome:
     if status.state not in (S.HALTED, S.FAILED):
         if status.desire is Desire.HALT:
@@ -767,7 +786,9 @@ def _resume(status: JobStatus, checkpoint: int | None, gang: Gang, now: float) -
 def _fresh(status: JobStatus) -> JobStatus:
     """The same job about to run anew: history and counters of launches stay, the last run's traces go."""
     tasks = tuple(TaskStatus(task.name, launch=task.launch) for task in status.tasks)
-    return JobStatus(status.state, tasks, launch=status.launch, checkpoint=status.checkpoint)
+    return JobStatus(
+        status.state, tasks, launch=status.launch, checkpoint=status.checkpoint, sizes=status.sizes
+    )
 
 
 # ── small parts ──────────────────────────────────────────────────────────────────────────────────
@@ -846,5 +867,6 @@ _HANDLERS: dict[type[Any], Callable[[JobStatus, Any, Gang, float], Outcome]] = {
     ResultsStored: _stored,
     StoringFailed: _storing_failed,
     Asked: _asked,
+    Scaled: _scaled,
     Woke: _woke,
 }

@@ -146,6 +146,8 @@ class JobStatus:
     """Seconds that it waited for its places since a person last started it."""
     checkpoint: str | None = None
     """The checkpoint that a person had it resumed from, and the launch that was: good until it saves another."""
+    sizes: tuple[tuple[str, int], ...] = ()
+    """How many tasks of a role a person last asked for; others are as the job says."""
     results: Stored | None = None
     log_tail: tuple[str, ...] = field(default=())
     """The last lines of the log of the task that failed."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.model.gang import Gang, Request
+from weft.model.gang import Gang, Request, Task
 from weft.model.lazy import lazy
 from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster, Ints
@@ -106,6 +106,19 @@ class Running:
                 here[task.role] -= 1
                 spare.append(task.name)
         return spare
+
+    def addable(self) -> list[Task]:
+        """The tasks that it may still grow by, as far as its roles allow."""
+        left = {span.role: span.maximum for span in self.gang.spans}
+        for name in self.tasks:
+            if self._roles[name] in left:
+                left[self._roles[name]] -= 1
+        found = []
+        for task in self.gang.tasks:
+            if task.name not in self.tasks and left.get(task.role, 0) > 0:
+                left[task.role] -= 1
+                found.append(task)
+        return found
 
     def beyond(self) -> list[str]:
         """Those of them that it has beyond what it asked for."""
@@ -233,6 +246,16 @@ class Occupancy:
             if band[2] == GROWN and name not in beyond:
                 self._book(job, job.tasks[name], band, -1)
                 self._book(job, job.tasks[name], (job.priority, job.queue, FIXED), 1)
+
+    def resize(self, job: Running, gang: Gang) -> None:
+        """A person has sized the job anew: what it has beyond that is anybody's."""
+        job.gang = gang
+        beyond = {*job.beyond()}
+        for name, band in list(job.bands.items()):
+            if (band[2] == GROWN) != (name in beyond):
+                self._book(job, job.tasks[name], band, -1)
+                level = GROWN if name in beyond else FIXED
+                self._book(job, job.tasks[name], (job.priority, job.queue, level), 1)
 
     def remove(self, uid: str) -> Running:
         job = self.jobs.pop(uid)

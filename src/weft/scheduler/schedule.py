@@ -511,7 +511,7 @@ class _Cycle:
 
     def _grown(self, job: Running) -> tuple[Binding, ...]:
         """As many more as fit and are allowed."""
-        more = [task for task in job.gang.tasks if task.name not in job.tasks]
+        more = job.addable()
         low, high = 0, len(more) + 1  # so many fit, so many do not
         best: tuple[Binding, ...] = ()
         while high - low > 1:

@@ -21,7 +21,7 @@ from weft.control.control import Control
 from weft.control.foresight import UNKNOWN
 from weft.control.live import KIND, LiveJob
 from weft.jobtypes.complete import Rule, read_job
-from weft.model.job import TrainingJob
+from weft.model.job import MAX_TASKS, TrainingJob
 from weft.model.problems import Invalid, Problem
 from weft.model.resource import LABEL_KEY_PATTERN, NAME_PATTERN
 from weft.model.status import Desire, State
@@ -44,6 +44,18 @@ ITEMS = {
     "properties": {"items": {"type": "array", "items": {"type": "object"}}},
 }
 NAME = {"name": NAME_PATTERN}
+SIZES = {
+    "type": "object",
+    "required": ["roles"],
+    "additionalProperties": False,
+    "properties": {
+        "roles": {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {"type": "integer", "minimum": 0, "maximum": MAX_TASKS},
+        }
+    },
+}
 STATES = "|".join(State)
 FROM_CHECKPOINT = Param(
     "fromCheckpoint", "integer", "Go on from the checkpoint of this step, not the newest.", None, 0
@@ -139,6 +151,16 @@ class JobOperations:
                     ("resume", "Let a halted or failed job run again", self.resume_job, (FROM_CHECKPOINT,)),
                     ("cancel", "End a job", self.cancel_job, ()),
                 )
+            ),
+            Operation(
+                "POST",
+                "/v1/jobs/{name}/scale",
+                "Change the size of a job that waits or runs",
+                self.scale_job,
+                asked,
+                body=SIZES,
+                problems=(404, 409, 413, 507),
+                path_patterns=NAME,
             ),
             Operation(
                 "GET",
@@ -338,6 +360,21 @@ class JobOperations:
     async def _ask(self, request: Request, desire: Desire, checkpoint: int | None = None) -> Response:
         job = await self._control.ask(request.path_params["name"], desire, self._owner, checkpoint)
         return _json(live.document(job))
+
+    async def scale_job(self, request: Request, query: Query) -> Response:
+        name = request.path_params["name"]
+        body = await read_body(request, 1 << 16)
+        roles = body.get("roles") if isinstance(body, dict) and {*body} == {"roles"} else None
+        if not isinstance(roles, dict) or not roles:
+            raise Invalid(f"job {name}", [Problem("roles", 'is required: {"roles": {"worker": 2}}')])
+        wrong = [
+            Problem(f"roles.{role[:80]}", "must be a whole number of tasks", to_json(size).decode()[:80])
+            for role, size in roles.items()
+            if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_TASKS
+        ]
+        if wrong:
+            raise Invalid(f"job {name}", wrong)
+        return _json(live.document(await self._control.scale(name, roles, self._owner)))
 
     async def delete_job(self, request: Request, query: Query) -> Response:
         job = self._find(request)

@@ -209,11 +209,12 @@ def facts(shared: Gathering, task: Task, own: Mapping[str, str]) -> Facts:
         "chief.host": shared.variables["MASTER_ADDR"],
         "chief.port": shared.variables["MASTER_PORT"],
     }
-    spans = {span.role: (span.minimum, span.maximum) for span in job.gang.spans}
     roles = {}
-    for role, places in shared.hosts.items():
-        count = len(places)
-        roles[role] = RoleFacts(places if count <= INLINE else (), *spans.get(role, (count, count)))
+    for name, places in shared.hosts.items():
+        role = job.spec.roles[name]
+        least = role.replicas if role.min_replicas is None else role.min_replicas
+        narrow = places if len(places) <= INLINE else ()
+        roles[name] = RoleFacts(narrow, least, role.max_replicas or role.replicas)
     return Facts(plain, roles, own)
 
 

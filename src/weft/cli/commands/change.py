@@ -53,6 +53,35 @@ def resume(*jobs: str, from_checkpoint: int | None = None) -> int:
     return _each(jobs, resumed, "weft logs -f")
 
 
+def scale(job: str, /, *sizes: str) -> int:
+    """Change how many tasks of a role a job has, within the limits that it was submitted with.
+
+    Tasks that go get SIGTERM and the grace; tasks that come start as soon as there is room for them.
+
+    For example:
+      weft scale mnist-3 worker=2
+
+    Parameters
+    ----------
+    job
+        The name of a job that waits or runs.
+    sizes
+        ROLE=COUNT, for one role or several.
+    """
+    roles: dict[str, int] = {}
+    for given in sizes:
+        role, equals, count = given.partition("=")
+        if not (role and equals and count.isdecimal()):
+            raise BadOption(f"{given}: write ROLE=COUNT, such as worker=2")
+        roles[role] = int(count)
+    if not roles:
+        raise BadOption(f"no size was given: weft scale {job} worker=2")
+    state = Client().scale(job, **roles).status.get("state")
+    print(f"{job} is {state}, scaled to {', '.join(f'{role}={count}' for role, count in roles.items())}")
+    terminal.next_step(f"weft show {job}", f"weft events {job}")
+    return 0
+
+
 def cancel(*jobs: str) -> int:
     """Stop jobs for good. Their logs and results stay until they are deleted.
 
