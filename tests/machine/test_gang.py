@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from harness import Server, python, sh, until
 
@@ -119,3 +121,28 @@ def test_the_chief_alone_may_decide(server: Server):
     script = "[ $RANK = 0 ] && exit 0; exec sleep 1000"
     done = server.run(sh(script, name="chief", roles={"worker": {"replicas": 3}}, success="chief", grace=5))
     assert done["status"]["state"] == "COMPLETED"
+
+
+def test_a_running_job_is_scaled_by_a_person(new_server: Callable[..., Server]):
+    server = new_server("--cpu", "4")
+    worker = {"replicas": 3, "minReplicas": 1, "maxReplicas": 3, "resources": {"cpu": 0.5}}
+    name = server.submit(sh("exec sleep 60", name="elastic", grace="1s", roles={"worker": worker}))
+    server.wait_for(name, "PROCESSING")
+
+    def running() -> set[str]:
+        return {task["name"] for task in server.status(name)["tasks"] if task["state"] == "RUNNING"}
+
+    assert running() == {"worker-0", "worker-1", "worker-2"}
+    assert server.post(f"/v1/jobs/{name}/scale", {"roles": {"worker": 1}}).status == 200
+    until(lambda: running() == {"worker-0"}, "two tasks to go")
+    assert len(server.task_processes()) == 1
+    assert server.post(f"/v1/jobs/{name}/scale", {"roles": {"worker": 2}}).status == 200
+    until(lambda: running() == {"worker-0", "worker-1"}, "one to come back")
+    refused = server.post(f"/v1/jobs/{name}/scale", {"roles": {"worker": 7}})
+    assert (refused.status, refused.json["detail"]) == (
+        409,
+        f"job {name}: role worker has 1 to 3 tasks, not 7",
+    )
+    assert server.post(f"/v1/jobs/{name}/scale", {"roles": {"worker": "many"}}).status == 422
+    server.ask(name, "cancel")
+    server.wait_for(name, "CANCELLED")

@@ -54,7 +54,7 @@ def fill(
     server.on("GET", "/v1/jobs", Reply({"items": [{"name": "a", "state": state}], "total": 1, "next": None}))
     server.on("GET", "/v1/jobs/a", Reply(found))
     server.on("DELETE", "/v1/jobs/a", Reply(status=204))
-    for verb in ("halt", "resume", "cancel"):
+    for verb in ("halt", "resume", "scale", "cancel"):
         server.on("POST", f"/v1/jobs/a/{verb}", Reply(found))
     lines = {"items": [line]}
     server.on("GET", "/v1/jobs/a/logs", either({**lines, "next": {"worker-0": 3}}, "lines", lines))
@@ -102,6 +102,7 @@ LINES = {
     "results": ["results a"],
     "halt": ["halt a"],
     "resume": ["resume a"],
+    "scale": ["scale a worker=2"],
     "cancel": ["cancel a"],
     "delete": ["delete --yes a"],
     "nodes": ["nodes"],
