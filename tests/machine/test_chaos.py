@@ -42,6 +42,8 @@ def test_a_training_whose_tasks_are_killed_at_random_reaches_its_accuracy(new_se
         running = [
             task for task in server.status(name)["tasks"] if task["state"] == "RUNNING" and task.get("pid")
         ]
+        if not running:
+            continue
         victim = chance.choice(running)
         try:
             os.killpg(victim["pid"], signal.SIGKILL)
