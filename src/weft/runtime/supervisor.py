@@ -24,6 +24,10 @@ from weft.runtime.workfolders import TemporaryFolders, make_folders
 EARFUL = 1 << 16
 """Read at once. A larger buffer is mapped and unmapped for each launch, though most are a few kilobytes."""
 
+MOMENT = 0.003
+"""So long is a start not told, in seconds: of what ends at once the server hears both in one message. It is in the
+journal at once."""
+
 
 class Supervisor:
     """Carries out one launch after another until its server goes away and its last task has ended."""
@@ -32,6 +36,7 @@ class Supervisor:
         self.channel: socket.socket | None = channel
         self.buffer = bytearray()
         self._outbox = b""
+        self._quiet_until = 0.0
         self.tasks: list[TaskProcess] = []
         self.journal = -1
         self.devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -84,6 +89,7 @@ class Supervisor:
             return
         self.tasks = tasks
         self._note({"event": "started", "time": time.time(), "pids": births})
+        self._quiet_until = time.monotonic() + MOMENT
 
     def _give_tmp(self, task: TaskProcess, root: str) -> None:
         if "TMPDIR" in task.spec["env"]:
@@ -121,6 +127,9 @@ class Supervisor:
                     poller.register(task.pipe, select.POLLIN)
             if task.collector is not None:
                 timeout = min(timeout or 1000.0, 1000.0 * COLLECT_INTERVAL)
+        if self._outbox:
+            left = 1000.0 * (self._quiet_until - time.monotonic())
+            timeout = min(timeout or 1000.0, max(left, 0.0))
         ready = {fd for fd, _ in poller.poll(timeout)}
         now = time.time()
         for task in list(self.tasks):
@@ -179,6 +188,8 @@ class Supervisor:
         return line
 
     def _send(self) -> None:
+        if self.tasks and time.monotonic() < self._quiet_until:
+            return
         lines, self._outbox = self._outbox, b""
         if lines and self.channel is not None:
             try:

@@ -32,7 +32,6 @@ log = logging.getLogger("weft.server")
 def main() -> int:
     arguments = _arguments()
     os.umask(0o077)
-    sys.setswitchinterval(0.0005)  # the store's thread must not wait 5 ms to say that a commit is done
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     for chatty in ("alembic", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
