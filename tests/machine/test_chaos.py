@@ -6,12 +6,11 @@ import json
 import os
 import random
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Server, package
+from harness import Server, package, until
 
 pytestmark = pytest.mark.machine
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits" / "train.py"
@@ -35,10 +34,18 @@ def test_a_training_whose_tasks_are_killed_at_random_reaches_its_accuracy(new_se
     }
     name = server.submit({"metadata": {"name": "digits"}, "spec": spec})
     server.wait_for(name, "PROCESSING")
+
+    def updates() -> int:
+        return max((point["step"] for point in server.metrics(name)), default=0)
+
+    def ended() -> bool:
+        return server.status(name)["state"] not in ("PROCESSING", "RESTARTING", "DEPLOYING")
+
     chance = random.Random(1)
     killed: list[str] = []
-    while len(killed) < KILLS and server.status(name)["state"] in ("PROCESSING", "RESTARTING", "DEPLOYING"):
-        time.sleep(chance.uniform(0.5, 1.5))
+    while len(killed) < KILLS and not ended():
+        enough = updates() + chance.randint(200, 800)
+        until(lambda enough=enough: updates() >= enough or ended(), "some updates")
         running = [
             task for task in server.status(name)["tasks"] if task["state"] == "RUNNING" and task.get("pid")
         ]

@@ -98,7 +98,6 @@ def test_a_stall_is_found_by_the_next_server(server: Server):
     server.submit(python(HANGS, name="hangs", stallTimeout="2s", env={"RANK": "1"}))
     server.wait_for("hangs", "PROCESSING")
     server.kill()
-    time.sleep(1)
     server.start()
     assert server.wait_for("hangs")["status"]["failure"]["code"] == "STALLED"
     assert "worker-0" in kept(server, "hangs")["stalls/worker-0-launch-1.txt"]

@@ -7,7 +7,7 @@ import pytest
 from support.builders import a_node
 from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER, Run
-from weft.control.cordons import NoNode
+from weft.control.nosuch import NoNode
 from weft.model.status import State, TaskState
 
 TWO = [a_node("node-0"), a_node("node-1")]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support import virtual
 from support.machine import STEP, Machine
 from support.simulated import FOREVER, Refuse, Run
-from weft.control.control import NotFound
+from weft.control.nosuch import NoJob
 from weft.model.failures import Code
 from weft.model.lifecycle import Refused
 from weft.model.status import Desire, State
@@ -198,7 +198,7 @@ def test_a_deleted_job_stays_deleted_with_all_its_files(crashes: list[tuple[int,
         async def delete() -> None:
             try:
                 await machine.control.remove("demo", "ann")
-            except NotFound:
+            except NoJob:
                 return
 
         await operator.insist(delete)

@@ -12,7 +12,7 @@ import pytest
 from support.builders import a_gang, a_node, a_request
 from support.machine import Machine, told_in
 from support.simulated import FOREVER
-from weft.control.queues import NoQueue
+from weft.control.nosuch import NoQueue
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
 from weft.model.queue import QueueSpec

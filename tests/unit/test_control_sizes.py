@@ -10,7 +10,7 @@ import pytest
 from support.builders import GIB, job_document
 from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER
-from weft.control.sizes import NoSize
+from weft.control.nosuch import NoSize
 from weft.jobtypes.complete import read_job
 from weft.model.changed import changed
 from weft.model.jobtype import JobType

@@ -13,7 +13,8 @@ import pytest
 from support.builders import a_complete_job, a_node
 from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER, Refuse, Run
-from weft.control.control import NameTaken, NotFound
+from weft.control.control import NameTaken
+from weft.control.nosuch import NoJob
 from weft.jobtypes.complete import read_job
 from weft.model.failures import Code, Permanent, Temporary
 from weft.model.lifecycle import Refused
@@ -371,7 +372,7 @@ class TestCancelAndDelete:
             uid = m.control.find("demo").uid
             await m.control.remove("demo", "ann")
             await m.passes(5)
-            with pytest.raises(NotFound):
+            with pytest.raises(NoJob):
                 m.control.find("demo")
             assert uid not in m.world.folders
             assert uid not in m.store.uids()
@@ -462,7 +463,7 @@ class TestSubmitting:
     def test_an_unknown_name_comes_with_the_nearest(self, on_a_machine: Tell) -> None:
         async def story(m: Machine) -> None:
             await m.submit("mnist-large")
-            with pytest.raises(NotFound) as problem:
+            with pytest.raises(NoJob) as problem:
                 m.control.find("minst-large")
             assert problem.value.near == ["mnist-large"]
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from weft import ps
@@ -22,8 +23,6 @@ from weft.runtime.ps.job import job_token, proof
 from weft.runtime.ps.layout import layout_of
 from weft.runtime.ps.server import Server
 from weft.runtime.ps.state import State, shard_values
-
-np = pytest.importorskip("numpy")
 
 INITIAL = {
     "w": np.arange(6).reshape(2, 3),

@@ -9,10 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-np = pytest.importorskip("numpy")
-pytest.importorskip("sklearn")
+import numpy as np
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "digits"

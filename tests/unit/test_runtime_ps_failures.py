@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from weft import ps
@@ -26,8 +27,6 @@ from weft.runtime.ps.job import job_token
 from weft.runtime.ps.layout import layout_of
 from weft.runtime.ps.server import Server
 from weft.runtime.ps.state import State, shard_values
-
-np = pytest.importorskip("numpy")
 
 INITIAL = {"a": np.zeros((7, 30)), "b": np.zeros(11)}
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +17,6 @@ from weft.runtime.ps.errors import BadMessage
 from weft.runtime.ps.framing import HEAD, MAGIC, MAX_HEADER, Kind, fill, receive, send
 from weft.runtime.ps.gradients import Part, contents_of, decode, encode
 from weft.runtime.ps.layout import layout_of
-
-np = pytest.importorskip("numpy")
 
 SHARD = layout_of({"a": (3, 2), "b": (4,)}, 1).shards[0]
 JSON = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=9) | st.none(), max_size=4)

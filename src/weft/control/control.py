@@ -22,6 +22,7 @@ from weft.control.guardian import Guardian
 from weft.control.jobtypes import JobTypes
 from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
+from weft.control.nosuch import NoJob
 from weft.control.queues import Asking, OperatorQueues
 from weft.control.sizes import OperatorSizes
 from weft.control.stalls import Stalls
@@ -58,13 +59,6 @@ HOLD_CHECK = 1.0
 NAME_TRIES = 8
 SETTLE_PATIENCE = 1.0
 log = logging.getLogger("weft.control")
-
-
-class NotFound(Exception):
-    def __init__(self, name: str, near: list[str]):
-        super().__init__(f"there is no job {name}")
-        self.name = name
-        self.near = near
 
 
 class NameTaken(Exception):
@@ -231,7 +225,7 @@ class Control:
             return job
         row = self.store.resource(KIND, name)
         if row is None:
-            raise NotFound(name, get_close_matches(name, self.store.names(KIND), n=3))
+            raise NoJob(name, self.store.names(KIND))
         return live.from_row(row)
 
     async def settled(self, job: LiveJob) -> None:
@@ -544,7 +538,7 @@ class Control:
                 if row.uid in self.jobs:
                     continue  # resumed this very moment
                 log.info("job %s: its ttlAfterFinished is over; deleting it", row.name)
-                with contextlib.suppress(NotFound):
+                with contextlib.suppress(NoJob):
                     await self.remove(row.name, "ttl")
             upcoming = self.store.next_expiry()
             delay = EXPIRY_CHECK if upcoming is None else upcoming - self.clock()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
 from weft.control.declared import creation_row
 from weft.control.live import LiveJob
+from weft.control.nosuch import NoNode
 from weft.model.lifecycle import Preempted, ending
 from weft.model.status import TaskState
 from weft.store.changes import Create, Delete, Happened, Update
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from weft.control.control import Control
 
 KIND = "Cordon"
-
-
-class NoNode(Exception):
-    def __init__(self, name: str, known: list[str]):
-        super().__init__(f"there is no node {name}")
-        self.near = get_close_matches(name, known, n=3)
 
 
 @dataclass(frozen=True, slots=True)

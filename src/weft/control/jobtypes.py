@@ -5,11 +5,11 @@ A job carries what its type made of it, so that a type can be changed while jobs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from weft.control.declared import Declared
+from weft.control.nosuch import NoJobType
 from weft.jobtypes.catalogue import built_in, catalogue
 from weft.model.jobtype import JobType, JobTypeSpec, wrong_with
 from weft.model.lifecycle import Refused
@@ -17,12 +17,6 @@ from weft.model.problems import Invalid
 from weft.store.store import Store
 
 KIND = "JobType"
-
-
-class NoJobType(Exception):
-    def __init__(self, name: str, known: Iterable[str]):
-        super().__init__(f"there is no job type {name}")
-        self.near = get_close_matches(name, known, n=3)
 
 
 class JobTypes:

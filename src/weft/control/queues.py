@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from weft.control.declared import Declared
+from weft.control.nosuch import NoQueue
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
 from weft.model.quantities import plain_cpu
@@ -18,12 +18,6 @@ from weft.scheduler.state import State as Books
 from weft.store.store import Store
 
 KIND = "Queue"
-
-
-class NoQueue(Exception):
-    def __init__(self, name: str, known: Iterable[str]):
-        super().__init__(f"there is no queue {name}")
-        self.near = get_close_matches(name, known, n=3)
 
 
 def rule_of(name: str, spec: QueueSpec) -> QueueRule:

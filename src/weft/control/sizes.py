@@ -5,11 +5,11 @@ A job carries the numbers that its size stood for, so that a size can be changed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from weft.control.declared import Declared
+from weft.control.nosuch import NoSize
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
 from weft.model.resource import Metadata
@@ -17,12 +17,6 @@ from weft.model.sizes import BUILT_IN, Size, SizeSpec, wrong_with
 from weft.store.store import Store
 
 KIND = "Size"
-
-
-class NoSize(Exception):
-    def __init__(self, name: str, known: Iterable[str]):
-        super().__init__(f"there is no size {name}")
-        self.near = get_close_matches(name, known, n=3)
 
 
 class OperatorSizes:

@@ -12,11 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weft.control.control import NameTaken, NotFound
-from weft.control.cordons import NoNode
-from weft.control.jobtypes import NoJobType
-from weft.control.queues import NoQueue
-from weft.control.sizes import NoSize
+from weft.control.control import NameTaken
+from weft.control.nosuch import NoSuch
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
 from weft.server.operations import Operation
@@ -89,21 +86,9 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
             return problem
         case Invalid():
             return invalid(problem)
-        case NotFound():
+        case NoSuch():
             near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
-            return ApiProblem(404, "No such job", f"{problem}{near}", next_step="weft ls")
-        case NoQueue():
-            near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
-            return ApiProblem(404, "No such queue", f"{problem}{near}", next_step="weft queues")
-        case NoNode():
-            near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
-            return ApiProblem(404, "No such node", f"{problem}{near}", next_step="weft nodes")
-        case NoJobType():
-            near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
-            return ApiProblem(404, "No such job type", f"{problem}{near}", next_step="weft jobtypes")
-        case NoSize():
-            near = f"; did you mean {' or '.join(problem.near)}?" if problem.near else ""
-            return ApiProblem(404, "No such size", f"{problem}{near}", next_step="weft sizes")
+            return ApiProblem(404, f"No such {problem.kind}", f"{problem}{near}", next_step=problem.look)
         case NameTaken():
             return ApiProblem(
                 409,

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,7 +24,7 @@ from weft.model.sizes import Size
 from weft.scheduler.cluster import Room
 from weft.server.backup import backup_stream
 from weft.server.jobs import ITEMS, read_body
-from weft.server.operations import Answer, Operation, Param, Query
+from weft.server.operations import Answer, Operation, Param, Query, as_json
 from weft.server.packages import Packages
 from weft.server.path import path_name
 from weft.server.problems import ApiProblem
@@ -203,21 +202,21 @@ class ClusterOperations:
         ]
 
     async def health(self, request: Request, query: Query) -> Response:
-        return _json({"status": "ok", "version": __version__})
+        return as_json({"status": "ok", "version": __version__})
 
     async def openapi(self, request: Request, query: Query) -> Response:
-        return _json(self.document())
+        return as_json(self.document())
 
     async def status(self, request: Request, query: Query) -> Response:
         control = self._control
         notes = [*control.backend.notes(), *control.queues.notes(control.books)]
         if control.store.full:
             notes.insert(0, "the disk is full: nothing new is accepted until there is room")
-        return _json({**self._facts, "jobs": control.store.counts(KIND), "notes": notes})
+        return as_json({**self._facts, "jobs": control.store.counts(KIND), "notes": notes})
 
     async def nodes(self, request: Request, query: Query) -> Response:
         tasks = self._tasks_by_node()
-        return _json(
+        return as_json(
             {"items": [self._node(room, tasks) for room in self._control.books.cluster.rooms.values()]}
         )
 
@@ -235,7 +234,7 @@ class ClusterOperations:
 
     def _changed_node(self, request: Request) -> Response:
         room = self._control.books.cluster.rooms[path_name(request)]
-        return _json(self._node(room, self._tasks_by_node()))
+        return as_json(self._node(room, self._tasks_by_node()))
 
     def _tasks_by_node(self) -> dict[str, list[dict[str, str]]]:
         control = self._control
@@ -303,19 +302,19 @@ class ClusterOperations:
                     "rack": racks.get(binding.node) if binding else None,
                 }
             )
-        return _json({"items": items})
+        return as_json({"items": items})
 
     async def job_schema(self, request: Request, query: Query) -> Response:
-        return _json(TrainingJob.model_json_schema())
+        return as_json(TrainingJob.model_json_schema())
 
     async def queue_schema(self, request: Request, query: Query) -> Response:
-        return _json(Queue.model_json_schema())
+        return as_json(Queue.model_json_schema())
 
     async def jobtype_schema(self, request: Request, query: Query) -> Response:
-        return _json(JobType.model_json_schema())
+        return as_json(JobType.model_json_schema())
 
     async def size_schema(self, request: Request, query: Query) -> Response:
-        return _json(Size.model_json_schema())
+        return as_json(Size.model_json_schema())
 
     # ── code ──
 
@@ -329,7 +328,7 @@ class ClusterOperations:
     # ── secrets ──
 
     async def list_secrets(self, request: Request, query: Query) -> Response:
-        return _json(
+        return as_json(
             {"items": [{"name": name, "keys": keys} for name, keys in self._secrets.names().items()]}
         )
 
@@ -355,10 +354,6 @@ class ClusterOperations:
 
     async def backup(self, request: Request, query: Query) -> Response:
         return await backup_stream(self._home, self._control.store.path, query["files"])
-
-
-def _json(body: Any) -> Response:
-    return Response(to_json(body), media_type="application/json")
 
 
 def _digest(request: Request) -> str:

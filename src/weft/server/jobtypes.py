@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,7 +11,7 @@ from weft.model.jobtype import JobType
 from weft.model.resource import NAME_PATTERN
 from weft.server.declared import read_declared
 from weft.server.jobs import ITEMS
-from weft.server.operations import Answer, Operation, Query
+from weft.server.operations import Answer, Operation, Query, as_json
 from weft.server.path import path_name
 
 TYPE = {"$ref": "#/components/schemas/JobType"}
@@ -62,21 +59,17 @@ class JobTypeOperations:
         ]
 
     async def list_types(self, request: Request, query: Query) -> Response:
-        return _json({"items": [document(job_type) for job_type in self._types]})
+        return as_json({"items": [document(job_type) for job_type in self._types]})
 
     async def get_type(self, request: Request, query: Query) -> Response:
-        return _json(document(self._types.get(path_name(request))))
+        return as_json(document(self._types.get(path_name(request))))
 
     async def put_type(self, request: Request, query: Query) -> Response:
         name = path_name(request)
         given = await read_declared(request, JobType, name, "job type")
         kept, new = await self._types.put(name, given, self._owner)
-        return _json(document(kept), 201 if new else 200)
+        return as_json(document(kept), 201 if new else 200)
 
     async def delete_type(self, request: Request, query: Query) -> Response:
         await self._types.remove(path_name(request), self._owner)
         return Response(status_code=204)
-
-
-def _json(body: Any, status: int = 200) -> Response:
-    return Response(to_json(body), status, media_type="application/json")

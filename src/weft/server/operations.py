@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -114,3 +115,7 @@ class Operation:
                 next_step="see /openapi.json",
             )
         return values
+
+
+def as_json(body: Any, status: int = 200) -> Response:
+    return Response(to_json(body), status, media_type="application/json")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +14,7 @@ from weft.model.resource import NAME_PATTERN
 from weft.scheduler.line import startable
 from weft.server.declared import read_declared
 from weft.server.jobs import ITEMS
-from weft.server.operations import Answer, Operation, Query
+from weft.server.operations import Answer, Operation, Query, as_json
 from weft.server.path import path_name
 
 QUEUE = {"$ref": "#/components/schemas/Queue"}
@@ -89,12 +87,12 @@ class QueueOperations:
                     "promisedStart": promise.start if promise is not None else None,
                 }
             )
-        return _json({"items": items})
+        return as_json({"items": items})
 
     async def list_queues(self, request: Request, query: Query) -> Response:
         control = self._control
         asking, now = control.asking(), control.clock()
-        return _json(
+        return as_json(
             {"items": [control.queues.document(n, control.books, asking[n], now) for n in control.queues]}
         )
 
@@ -104,13 +102,9 @@ class QueueOperations:
         control = self._control
         new = await control.queues.put(name, queue.spec, queue.metadata, self._owner)
         found = control.queues.document(name, control.books, control.asking()[name], control.clock())
-        return _json(found, 201 if new else 200)
+        return as_json(found, 201 if new else 200)
 
     async def delete_queue(self, request: Request, query: Query) -> Response:
         control = self._control
         await control.queues.remove(path_name(request), control.asking, self._owner)
         return Response(status_code=204)
-
-
-def _json(body: Any, status: int = 200) -> Response:
-    return Response(to_json(body), status, media_type="application/json")

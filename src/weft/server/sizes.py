@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +15,7 @@ from weft.model.sizes import Size
 from weft.model.suggestion import HEADROOM, Suggestion, suggest
 from weft.server.declared import read_declared
 from weft.server.jobs import ITEMS
-from weft.server.operations import Answer, Operation, Query
+from weft.server.operations import Answer, Operation, Query, as_json
 from weft.server.path import path_name
 from weft.server.problems import ApiProblem
 
@@ -73,16 +72,16 @@ class SizeOperations:
         ]
 
     async def list_sizes(self, request: Request, query: Query) -> Response:
-        return _json({"items": [document(size) for size in self._sizes]})
+        return as_json({"items": [document(size) for size in self._sizes]})
 
     async def get_size(self, request: Request, query: Query) -> Response:
-        return _json(document(self._sizes.get(path_name(request))))
+        return as_json(document(self._sizes.get(path_name(request))))
 
     async def put_size(self, request: Request, query: Query) -> Response:
         name = path_name(request)
         given = await read_declared(request, Size, name, "size")
         kept, new = await self._sizes.put(name, given, self._owner)
-        return _json(document(kept), 201 if new else 200)
+        return as_json(document(kept), 201 if new else 200)
 
     async def delete_size(self, request: Request, query: Query) -> Response:
         await self._sizes.remove(path_name(request), self._owner)
@@ -103,7 +102,7 @@ class SizeOperations:
             detail = f"job {job.name}: nothing was measured, {why}"
             raise ApiProblem(409, "Nothing measured", detail, next_step=f"weft show {job.name}")
         items = [_shown(one) for one in found]
-        return _json({"job": job.name, "state": state, "memoryHeadroom": HEADROOM, "items": items})
+        return as_json({"job": job.name, "state": state, "memoryHeadroom": HEADROOM, "items": items})
 
 
 def _shown(one: Suggestion) -> dict[str, Any]:
@@ -128,7 +127,3 @@ def _shown(one: Suggestion) -> dict[str, Any]:
         "changes": one.changes,
         "notes": one.notes,
     }
-
-
-def _json(body: Any, status: int = 200) -> Response:
-    return Response(to_json(body), status, media_type="application/json")
