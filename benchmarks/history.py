@@ -17,7 +17,7 @@ from harness import job
 from weft.backends.local.folders import JobFolder
 from weft.control import live
 from weft.jobtypes.complete import read_job
-from weft.model import lifecycle
+from weft.model import events, lifecycle
 from weft.model.job import TrainingJob
 from weft.model.status import Binding, Exit, Stored
 from weft.store.changes import Create, Happened
@@ -55,13 +55,13 @@ def _finished(home: Path, number: int, created: float) -> list[Any]:
     happened = [
         Happened(created, entry.uid, entry.name, "state", "submitted", OWNER, entry.status.state.value)
     ]
-    steps: list[tuple[float, str, lifecycle.Event]] = [
-        (0.0, "weft", lifecycle.Admitted()),
-        (0.001, "scheduler", lifecycle.Placed(tuple(Binding(name, "local", (0,)) for name in names))),
-        (0.002, "weft", lifecycle.Provisioned()),
-        (0.004, "weft", lifecycle.Launched(1, tuple((name, 10_000 + number) for name in names))),
-        *((20.0, "weft", lifecycle.Exited(n, 1, Exit(code, peak_memory=9 << 20, cpu_seconds=9.5))) for n in names),
-        (20.001, "weft", lifecycle.ResultsStored(Stored(2, 4096))),
+    steps: list[tuple[float, str, events.Event]] = [
+        (0.0, "weft", events.Admitted()),
+        (0.001, "scheduler", events.Placed(tuple(Binding(name, "local", (0,)) for name in names))),
+        (0.002, "weft", events.Provisioned()),
+        (0.004, "weft", events.Launched(1, tuple((name, 10_000 + number) for name in names))),
+        *((20.0, "weft", events.Exited(n, 1, Exit(code, peak_memory=9 << 20, cpu_seconds=9.5))) for n in names),
+        (20.001, "weft", events.ResultsStored(Stored(2, 4096))),
     ]  # fmt: skip
     for after, actor, event in steps:
         previous = entry.status.state

@@ -14,8 +14,8 @@ from typing import Any
 
 from weft.backends.api import Assignment, Listener, TaskUsage
 from weft.backends.local.backend import Loss
+from weft.model.events import Event, Exited, Launched, Lost, Undone
 from weft.model.failures import Code, Failure
-from weft.model.lifecycle import Event, Exited, Launched, Lost, Undone
 from weft.model.node import Node
 from weft.model.status import Exit
 

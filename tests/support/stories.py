@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.model.events import Admitted, Event, Exited, Fetched, Launched, Placed, Provisioned, Woke
 from weft.model.gang import Gang
-from weft.model.lifecycle import (
-    Admitted,
-    Event,
-    Exited,
-    Fetched,
-    Launched,
-    Placed,
-    Provisioned,
-    Woke,
-    advance,
-    next_wake,
-    submitted,
-)
+from weft.model.lifecycle import advance, next_wake, submitted
 from weft.model.status import Binding, Exit, State, TaskState
 
 

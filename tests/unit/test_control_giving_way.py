@@ -10,7 +10,8 @@ import pytest
 from support.builders import a_node
 from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER, Run
-from weft.model.lifecycle import Lost, Refused
+from weft.model.events import Lost
+from weft.model.lifecycle import Refused
 from weft.model.node import Gpu, Node
 from weft.model.status import State, TaskState
 

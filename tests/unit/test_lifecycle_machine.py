@@ -18,43 +18,41 @@ from hypothesis.stateful import (
 )
 
 from support.builders import a_gang, a_task, restarts
-from weft.model.failures import Code, Failure
-from weft.model.gang import Gang, Span
-from weft.model.job import Scope
-from weft.model.lifecycle import (
-    EDGES,
+from weft.model.events import (
     Admitted,
     Asked,
-    Dequeue,
-    Enqueue,
     Event,
     Exited,
-    Fetch,
     Fetched,
     Joined,
-    Launch,
     Launched,
     Lost,
     Placed,
     Preempted,
-    Provision,
     Provisioned,
-    Readmit,
-    Refused,
-    Release,
-    ReleaseTasks,
     ResultsStored,
-    Retire,
     Shrunk,
-    Stop,
-    Store,
     StoringFailed,
     Undone,
     Woke,
-    advance,
-    next_wake,
-    submitted,
 )
+from weft.model.failures import Code, Failure
+from weft.model.gang import Gang, Span
+from weft.model.instructions import (
+    Dequeue,
+    Enqueue,
+    Fetch,
+    Launch,
+    Provision,
+    Readmit,
+    Release,
+    ReleaseTasks,
+    Retire,
+    Stop,
+    Store,
+)
+from weft.model.job import Scope
+from weft.model.lifecycle import EDGES, Refused, advance, next_wake, submitted
 from weft.model.status import Binding, Desire, Exit, State, Stored, TaskState
 
 BROKEN = Failure(Code.CANNOT_START, "it broke")

@@ -6,35 +6,23 @@ import pytest
 
 from support.builders import a_gang, a_request, a_task, restarts
 from support.stories import Story
-from weft.model.failures import Code, Failure
-from weft.model.gang import Gang
-from weft.model.lifecycle import (
-    EDGES,
+from weft.model.events import (
     Admitted,
     Asked,
-    Dequeue,
-    Enqueue,
     Exited,
-    Fetch,
     Fetched,
-    Launch,
     Launched,
     Placed,
-    Provision,
     Provisioned,
-    Refused,
-    Release,
     ResultsStored,
-    Retire,
-    Stop,
-    Store,
     StoringFailed,
     Undone,
     Woke,
-    advance,
-    next_wake,
-    submitted,
 )
+from weft.model.failures import Code, Failure
+from weft.model.gang import Gang
+from weft.model.instructions import Dequeue, Enqueue, Fetch, Launch, Provision, Release, Retire, Stop, Store
+from weft.model.lifecycle import EDGES, Refused, advance, next_wake, submitted
 from weft.model.status import Binding, Desire, Exit, State, Stored, TaskState
 
 BROKEN = Failure(Code.COMMAND_NOT_FOUND, "worker-0: no command 'trian'", "worker-0")

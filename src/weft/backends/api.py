@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from weft.model.events import Event
 from weft.model.failures import Failure
 from weft.model.gang import Gang
 from weft.model.job import TrainingJobSpec
-from weft.model.lifecycle import Event
 from weft.model.node import Node
 from weft.model.status import JobStatus
 

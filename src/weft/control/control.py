@@ -27,20 +27,10 @@ from weft.control.queues import Asking, OperatorQueues
 from weft.control.sizes import OperatorSizes
 from weft.control.stalls import Stalls
 from weft.model.changed import changed
+from weft.model.events import Admitted, Asked, Event, Joined, Placed, Preempted, Scaled, Shrunk
 from weft.model.gang import Request, gang_of, sized
 from weft.model.job import TrainingJob
-from weft.model.lifecycle import (
-    Admitted,
-    Asked,
-    Event,
-    Joined,
-    Placed,
-    Preempted,
-    Refused,
-    Scaled,
-    Shrunk,
-    advance,
-)
+from weft.model.lifecycle import Refused, advance
 from weft.model.status import Binding, Desire, State, TaskState
 from weft.scheduler.explain import Explanation, describe, explain, explain_waiting
 from weft.scheduler.line import line

@@ -12,7 +12,8 @@ from pydantic_core import from_json, to_json
 from weft.control.declared import creation_row
 from weft.control.live import LiveJob
 from weft.control.nosuch import NoNode
-from weft.model.lifecycle import Preempted, ending
+from weft.model.events import Preempted
+from weft.model.lifecycle import ending
 from weft.model.status import TaskState
 from weft.store.changes import Create, Delete, Happened, Update
 

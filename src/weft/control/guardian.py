@@ -18,36 +18,34 @@ from weft.control import results
 from weft.control.live import LiveJob, status_row
 from weft.control.metrics import MetricsIntake
 from weft.model.changed import changed
-from weft.model.failures import Code, Failure, Permanent, Temporary
-from weft.model.lifecycle import (
+from weft.model.events import (
     Admitted,
     Asked,
-    Dequeue,
-    Enqueue,
     Event,
     Exited,
-    Fetch,
     Fetched,
-    Instruction,
-    Launch,
-    Outcome,
-    Provision,
     Provisioned,
-    Readmit,
-    Release,
-    ReleaseTasks,
     ResultsStored,
-    Retire,
-    Stop,
     StoringFailed,
     Undone,
     Woke,
-    advance,
-    next_wake,
 )
-from weft.model.lifecycle import (
-    Store as StoreResults,
+from weft.model.failures import Code, Failure, Permanent, Temporary
+from weft.model.instructions import (
+    Dequeue,
+    Enqueue,
+    Fetch,
+    Instruction,
+    Launch,
+    Provision,
+    Readmit,
+    Release,
+    ReleaseTasks,
+    Retire,
+    Stop,
 )
+from weft.model.instructions import Store as StoreResults
+from weft.model.lifecycle import Outcome, advance, next_wake
 from weft.model.status import State, Stored
 from weft.store.changes import Happened, Update
 from weft.store.store import Store

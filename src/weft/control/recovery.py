@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from weft.control import live
 from weft.control.live import KIND, LiveJob
+from weft.model.events import Exited
 from weft.model.failures import Code, Failure
-from weft.model.lifecycle import Exited, Fetch, Provision, Readmit, Stop, Store, ending
+from weft.model.instructions import Fetch, Provision, Readmit, Stop, Store
+from weft.model.lifecycle import ending
 from weft.model.status import Exit, State, TaskState
 
 if TYPE_CHECKING:

@@ -13,9 +13,42 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.model.changed import changed
+from weft.model.events import (
+    Admitted,
+    Asked,
+    Event,
+    Exited,
+    Fetched,
+    Joined,
+    Launched,
+    Lost,
+    Placed,
+    Preempted,
+    Provisioned,
+    ResultsStored,
+    Scaled,
+    Shrunk,
+    StoringFailed,
+    Undone,
+    Woke,
+)
 from weft.model.failures import Code, Failure
 from weft.model.gang import Gang, Task
-from weft.model.status import Binding, Desire, Exit, JobStatus, State, Stored, TaskState, TaskStatus
+from weft.model.instructions import (
+    Dequeue,
+    Enqueue,
+    Fetch,
+    Instruction,
+    Launch,
+    Provision,
+    Readmit,
+    Release,
+    ReleaseTasks,
+    Retire,
+    Stop,
+    Store,
+)
+from weft.model.status import Desire, Exit, JobStatus, State, TaskState, TaskStatus
 
 S = State
 
@@ -49,216 +82,6 @@ EDGES: dict[State, frozenset[State]] = {
     S.COMPLETED: frozenset(),
     S.CANCELLED: frozenset(),
 }
-
-
-# ── events: what happened ────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """The job passed validation and belongs to a queue."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The scheduler found a place for the whole gang."""
-
-    bindings: tuple[Binding, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Preempted:
-    """The scheduler wants the job's room for another: it stops, keeps its checkpoints and waits again."""
-
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Shrunk:
-    """The scheduler wants the room of these tasks; the job goes on without them."""
-
-    tasks: tuple[str, ...]
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The scheduler has found room for more tasks: lost ones replaced, or an elastic job grown."""
-
-    bindings: tuple[Binding, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The node of these tasks is gone, and they with it."""
-
-    tasks: tuple[str, ...]
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Provisioned:
-    """The job's folders stand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """The code (and data) is in place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """All tasks of a launch have their process."""
-
-    launch: int
-    pids: tuple[tuple[str, int], ...]
-    time: float | None = None
-    """When; None means now. A server that was away hears of it later."""
-
-
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """Provisioning, fetching or launching did not succeed and left nothing behind."""
-
-    launch: int
-    failure: Failure
-    temporary: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Exited:
-    """One process has ended."""
-
-    task: str
-    launch: int
-    exit: Exit
-    time: float | None = None
-    """When; None means now."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResultsStored:
-    stored: Stored
-
-
-@dataclass(frozen=True, slots=True)
-class StoringFailed:
-    failure: Failure
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A person wants something of the job."""
-
-    desire: Desire
-    checkpoint: int | None = None
-    """When it is resumed: go on from this one instead of the newest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scaled:
-    """A person wants so many tasks of these roles."""
-
-    sizes: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Woke:
-    """The moment that `next_wake` named has come. `explanation` is why the job still waits, if it does."""
-
-    explanation: str = ""
-
-
-Event = (
-    Admitted
-    | Placed
-    | Preempted
-    | Shrunk
-    | Joined
-    | Lost
-    | Provisioned
-    | Fetched
-    | Launched
-    | Undone
-    | Exited
-    | ResultsStored
-    | StoringFailed
-    | Asked
-    | Scaled
-    | Woke
-)
-
-
-# ── instructions: what to do now ─────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueue:
-    """Let the scheduler look for a place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dequeue:
-    """The job no longer waits for a place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Provision:
-    """Make the job's folders."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """Bring code and data."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Start these tasks together or not at all, under this number."""
-
-    launch: int
-    tasks: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """SIGTERM, then SIGKILL after the grace."""
-
-    tasks: tuple[str, ...]
-    grace: float
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The job's place is free again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseTasks:
-    """The places of these tasks are free; `replace`: they were lost and want another."""
-
-    tasks: tuple[str, ...]
-    replace: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Readmit:
-    """The job gave way and wants to run again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Keep the results."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retire:
-    """Nothing more will happen by itself: clean up, and remove the job where that was asked."""
-
-
-Instruction = (
-    Enqueue | Dequeue | Provision | Fetch | Launch | Stop | Release | ReleaseTasks | Readmit | Store | Retire
-)
 
 
 class Refused(Exception):

@@ -26,10 +26,10 @@ from weft.backends.local.logs import TaskLogReader
 from weft.backends.local.pinning import Pinning
 from weft.backends.local.ports import Ports
 from weft.backends.local.supervisors import ADOPTED_POLL, Adopted, Pool, processes_of
+from weft.model.events import Exited, Launched, Lost, Undone
 from weft.model.failures import Code, Failure, Permanent
 from weft.model.gang import Task
 from weft.model.job import MetricSource
-from weft.model.lifecycle import Exited, Launched, Lost, Undone
 from weft.model.node import Node
 from weft.model.quantities import show_bytes
 from weft.model.status import Exit, TaskState

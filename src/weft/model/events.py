@@ -1,0 +1,143 @@
+"""Events: what can happen to a job. `lifecycle` says what becomes of it then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.model.failures import Failure
+from weft.model.status import Binding, Desire, Exit, Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The job passed validation and belongs to a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The scheduler found a place for the whole gang."""
+
+    bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """The scheduler wants the job's room for another: it stops, keeps its checkpoints and waits again."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """The scheduler wants the room of these tasks; the job goes on without them."""
+
+    tasks: tuple[str, ...]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The scheduler has found room for more tasks: lost ones replaced, or an elastic job grown."""
+
+    bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The node of these tasks is gone, and they with it."""
+
+    tasks: tuple[str, ...]
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioned:
+    """The job's folders stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The code (and data) is in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """All tasks of a launch have their process."""
+
+    launch: int
+    pids: tuple[tuple[str, int], ...]
+    time: float | None = None
+    """When; None means now. A server that was away hears of it later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """Provisioning, fetching or launching did not succeed and left nothing behind."""
+
+    launch: int
+    failure: Failure
+    temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """One process has ended."""
+
+    task: str
+    launch: int
+    exit: Exit
+    time: float | None = None
+    """When; None means now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsStored:
+    stored: Stored
+
+
+@dataclass(frozen=True, slots=True)
+class StoringFailed:
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A person wants something of the job."""
+
+    desire: Desire
+    checkpoint: int | None = None
+    """When it is resumed: go on from this one instead of the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A person wants so many tasks of these roles."""
+
+    sizes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """The moment that `next_wake` named has come. `explanation` is why the job still waits, if it does."""
+
+    explanation: str = ""
+
+
+Event = (
+    Admitted
+    | Placed
+    | Preempted
+    | Shrunk
+    | Joined
+    | Lost
+    | Provisioned
+    | Fetched
+    | Launched
+    | Undone
+    | Exited
+    | ResultsStored
+    | StoringFailed
+    | Asked
+    | Scaled
+    | Woke
+)
