@@ -108,3 +108,16 @@ def test_up_hands_on_what_is_declared(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(serve, "ensure_server", started)
     assert dispatch(["up", "--taint", "spot", "--taint", "local-1:noisy", "--gpu-generation", "3"]) == 0
     assert handed == ["--gpu-generation", "3", "--taint", "spot", "--taint", "local-1:noisy"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("nodes cordom local-0", "weft nodes: cordom is not understood; did you mean weft nodes cordon?"),
+        ("nodes xyz", "weft nodes: xyz is not understood"),
+        ("ls a b", "weft ls: a is not understood"),
+    ],
+)
+def test_what_is_too_much_is_named(capsys: pytest.CaptureFixture[str], line: str, told: str) -> None:
+    assert dispatch(line.split()) == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"weft: {told}"

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, cast
+
+import pytest
 
 from support.builders import a_node
 from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER
+from weft.backends.local.machine import Shape, carve
 from weft.model.status import State
+from weft.scheduler.cluster import Cluster
+from weft.scheduler.feasible import place
 from weft.server.jobs import JobOperations
 from weft.server.queues import QueueOperations
 
@@ -87,3 +93,28 @@ def test_what_can_never_start_counts_in_nobodys_position(on_a_machine: Tell) -> 
         assert (said["position"], said["ahead"], said["possible"]) == (None, [], False)
 
     on_a_machine(story, [a_node(cpu=4)])
+
+
+@pytest.mark.parametrize(
+    ("spec", "flag"),
+    [
+        ({"roles": workers(1, resources={"gpu": 16})}, "gpus"),
+        ({"roles": workers(3, resources={"gpu": 3})}, "gpus"),
+        ({"roles": workers(3, resources={"gpu": 4}), "placement": {"nodes": "one"}}, "gpus"),
+        ({"roles": workers(1, resources={"cpu": 7})}, "cpu"),
+    ],
+)
+def test_what_is_advised_to_be_declared_would_be_enough(
+    on_a_machine: Tell, spec: dict[str, Any], flag: str
+) -> None:
+    """Once wrong: 16 GPUs over two nodes were advised for a task of 16 on one of them."""
+
+    async def story(m: Machine) -> None:
+        job = await m.submit("large", **spec)
+        advice = re.search(rf"weft up --nodes 2 --{flag} (\d+)", (await explained(m, "large"))["next"])
+        assert advice is not None
+        declared = int(advice[1]) * (1000 if flag == "cpu" else 1)
+        nodes = carve(Shape(**{"nodes": 2, "cpu": 100_000, flag: declared}), [0, 1], 1 << 40, ())
+        assert place(Cluster(nodes), job.gang) is not None
+
+    on_a_machine(story, [a_node("a", cpu=4, gpus=4), a_node("b", cpu=4, gpus=4)])

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from weft.cli import terminal
 from weft.client.errors import ApiError, WeftError
@@ -66,6 +66,7 @@ SECRETS: Commands = {
     "set": ("secrets:set_secret", "Store a secret."),
     "rm": ("secrets:remove_secrets", "Remove secrets."),
 }
+GROUPS = {"nodes": NODES, "sizes": SIZES, "secrets": SECRETS}
 
 
 def build(argv: Sequence[str]) -> App:
@@ -128,7 +129,7 @@ def _run(argv: Sequence[str]) -> int:
     try:
         command, bound, extra = build(before).parse_args(before, exit_on_error=False, print_error=False)
     except CycloptsError as problem:
-        terminal.error(str(problem).partition(" Available commands")[0].rstrip("."), next=_usage_hint(before))
+        terminal.error(_said(problem, before), next=_usage_hint(before))
         return 2
     kwargs: dict[str, Any] = {"rest": after} if "rest" in extra else {}
     if after and not kwargs:
@@ -167,8 +168,19 @@ def split_rest(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     return tokens[:place], tuple(tokens[place + 1 :])
 
 
+def _said(problem: CycloptsError, argv: Sequence[str]) -> str:
+    if isinstance(problem, UnusedCliTokensError) and argv:
+        from difflib import get_close_matches
+
+        first = (problem.unused_tokens or [""])[0]
+        near = get_close_matches(first, GROUPS.get(argv[0], {}), n=1)
+        hint = f"; did you mean weft {argv[0]} {near[0]}?" if near else ""
+        return f"weft {argv[0]}: {first} is not understood{hint}"
+    return str(problem).partition(" Available commands")[0].rstrip(".")
+
+
 def _usage_hint(argv: Sequence[str]) -> str:
-    command = argv[0] if argv and argv[0] in (*COMMANDS, "nodes", "sizes", "secrets") else ""
+    command = argv[0] if argv and argv[0] in (*COMMANDS, *GROUPS) else ""
     if command == "run":
         return "options of your own program go after --: weft run train.py -- --lr 0.1   (weft run --help)"
     return f"weft {command} --help".replace("  ", " ")

@@ -21,6 +21,7 @@ from weft.control.control import Control
 from weft.control.foresight import UNKNOWN
 from weft.control.live import KIND, LiveJob
 from weft.jobtypes.complete import Rule, read_job
+from weft.model.gang import Within
 from weft.model.job import MAX_TASKS, TrainingJob
 from weft.model.problems import Invalid, Problem
 from weft.model.resource import LABEL_KEY_PATTERN, NAME_PATTERN
@@ -502,11 +503,16 @@ class JobOperations:
         return _json(to_json(found))
 
     def _declare_more(self, job: LiveJob) -> str:
-        """The `weft up` that would make room for all of the gang, where declaring can."""
+        """The `weft up` that would make room for all of the gang, where declaring can: what is declared is shared out
+        evenly among the nodes."""
         nodes = [room.node for room in self._control.books.cluster.rooms.values()]
         requests = [task.request for task in job.gang.least]
+        on_one = len(requests) if job.gang.within is Within.NODE else ceil(len(requests) / len(nodes))
         flags = [f"--nodes {len(nodes)}"] if len(nodes) > 1 else []
-        cpu, memory, gpu = (sum(getattr(r, name) for r in requests) for name in ("cpu", "memory", "gpus"))
+        cpu, memory, gpu = (
+            len(nodes) * on_one * max(getattr(request, name) for request in requests)
+            for name in ("cpu", "memory", "gpus")
+        )
         short = [
             cpu > sum(n.cpu for n in nodes),
             memory > sum(n.memory for n in nodes),
