@@ -318,7 +318,7 @@ def test_ctrl_c_asks_whether_to_leave_it_or_halt_it(weft, environment, folder, a
         assert b"[l]eave it running, [h]alt it" in asked
         os.write(ours, answer.encode() + b"\n")
         _drain(ours)
-        process.wait(timeout=30)
+        process.wait(timeout=90)
     finally:
         process.kill()
         process.wait()

@@ -85,7 +85,7 @@ def test_the_grace_is_kept_across_a_crash_of_the_server(server: Server):
     server.printed_line(name, "deaf")
     server.ask(name, "halt")
     server.restart()
-    server.wait_for(name, "HALTED", timeout=10)
+    server.wait_for(name, "HALTED", timeout=90)
     until(lambda: server.task_processes() == [], "every process to be gone", 5)
 
 

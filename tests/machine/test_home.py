@@ -24,7 +24,7 @@ pytestmark = pytest.mark.machine
 def start_again(*arguments: object) -> subprocess.CompletedProcess[str]:
     """A server that is expected to end by itself."""
     command = [sys.executable, "-m", "weft.server", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
 
 
 def test_a_server_started_as_people_do_announces_itself_and_stops_cleanly(new_server):
@@ -405,7 +405,7 @@ def test_tasks_of_nodes_that_are_gone_still_count(new_server):
 @pytest.mark.parametrize("wrong", [("--port", "99999"), ("--gpus", "-1"), ("--cpu", "0"), ("--nodes", "0")])
 def test_nonsense_at_the_start_is_refused_in_a_sentence(tmp_path: Path, wrong: tuple[str, str]):
     command = [sys.executable, "-m", "weft.server", "--home", str(tmp_path / "home"), *wrong]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 2
     assert wrong[0] in done.stderr
     assert "Traceback" not in done.stderr

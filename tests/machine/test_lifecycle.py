@@ -138,7 +138,7 @@ def test_background_children_end_with_their_task(server: Server):
 
 def test_children_that_hold_the_output_do_not_hold_the_job(server: Server):
     """A daemon keeps the task's stdout open; the task is over all the same."""
-    done = server.run(sh("sleep 1000 & echo bye", name="holder"), timeout=10)
+    done = server.run(sh("sleep 1000 & echo bye", name="holder"), timeout=90)
     assert done["status"]["state"] == "COMPLETED"
     assert server.text("holder") == ["bye"]
 

@@ -24,7 +24,7 @@ def script(code: str, first: str = "") -> tuple[int, list[str], str]:
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=90,
         check=False,
     )
     return done.returncode, done.stdout.split(), done.stderr
@@ -194,9 +194,9 @@ def test_the_example_in_the_documentation_survives_being_stopped(tmp_path: Path)
     assert first.stdout is not None
     assert first.stdout.readline().startswith("step=100 ")
     first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=30)
+    first.communicate(timeout=90)
     assert first.returncode == 143
-    second = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=True)
+    second = subprocess.run(command, env=env, capture_output=True, text=True, timeout=90, check=True)
     assert "step=100 " not in second.stdout
     assert "step=200 " in second.stdout
     kept = max((tmp_path / "checkpoints").glob("step-*")).name

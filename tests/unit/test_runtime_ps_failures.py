@@ -153,7 +153,7 @@ def test_every_push_counts_once_also_when_servers_are_started_again_meanwhile(
         worker.start()
     for index in (0, 1, 0, 1):
         for _ in range(20):
-            pushed.acquire(timeout=10)
+            pushed.acquire(timeout=90)
         stop(servers[index])
         port = int(servers[index].address.rpartition(":")[2])
         servers[index] = a_server(index, 2, port=port, path=tmp_path)
@@ -427,12 +427,12 @@ def test_killed_servers_come_back_and_the_worker_goes_on(
             assert (line[:cut] == -10).all()
             assert (line[cut:] == -10 + lost).all()
             servers[0].send_signal(signal.SIGTERM)  # halted: a clean end, with a snapshot
-            assert servers[0].communicate(timeout=20)[0] == "10\n"
+            assert servers[0].communicate(timeout=90)[0] == "10\n"
             client.push(ones)
             servers[0] = start(0)
             client._up(client._links[0], must=True)
             assert client.pull().arrays["a"][0, 0] == -11
-        assert [server.communicate(timeout=20)[0] for server in servers] == ["11\n", f"{11 - lost}\n"]
+        assert [server.communicate(timeout=90)[0] for server in servers] == ["11\n", f"{11 - lost}\n"]
 
 
 def test_a_server_that_hangs_is_as_one_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,6 +445,9 @@ def test_a_server_that_hangs_is_as_one_that_is_away(tmp_path: Path, monkeypatch:
             client._links[0].close()
             client.push(ones)
             server.send_signal(signal.SIGSTOP)
+            assert os.WIFSTOPPED(os.waitpid(server.pid, os.WUNTRACED)[1]), (
+                "the signal alone does not say that it stands"
+            )
             assert [client.push(ones).waiting for _ in range(3)] == [1, 2, 3]
             server.send_signal(signal.SIGCONT)  # and applies what it had received, whose answer nobody hears
             client._links[0]._seconds = 20.0
@@ -452,4 +455,4 @@ def test_a_server_that_hangs_is_as_one_that_is_away(tmp_path: Path, monkeypatch:
             arrays, version = client.pull()
             assert (version, client.waiting) == (4, 0)
             assert (arrays["b"] == -4).all()
-        assert server.communicate(timeout=20)[0] == "4\n"
+        assert server.communicate(timeout=90)[0] == "4\n"
