@@ -151,7 +151,7 @@ class TestTime:
 
     def test_a_gang_that_starts_again_together_stops_first(self, on_a_machine: Tell) -> None:
         async def story(m: Machine) -> None:
-            m.world.script("demo", "worker-0", Run(seconds=100, after_term=3), Run(seconds=20))
+            m.world.script("demo", "worker-0", Run(seconds=100, after_term=0.2), Run(seconds=20))
             m.world.script("demo", "worker-1", Run(seconds=10, code=1), Run(seconds=20))
             m.world.script("demo", "worker-2", Run(seconds=5), Run(seconds=20))
             await m.submit("demo", roles=workers(3), restart={**ON_FAILURE, "scope": "gang"})
@@ -161,9 +161,30 @@ class TestTime:
             again = [time for time, _ in m.world.starts_of("demo")][3:]
             assert len(again) == 3, "also the one that had succeeded"
             assert max(again) - min(again) < 0.01
-            assert min(again) >= 13, "not before the last has stopped"
+            assert min(again) >= 10.2, "not before the last has stopped"
             assert [(task, name) for _, task, name in m.world.signals] == [("worker-0", "SIGTERM")]
             assert m.nothing_is_held()
+
+        on_a_machine(story)
+
+    def test_who_waits_for_a_partner_that_is_gone_is_not_given_the_whole_grace(
+        self, on_a_machine: Tell
+    ) -> None:
+        """It hears no signal inside a collective operation; a gang used to stand still for the grace, 30 s."""
+
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=1000, after_term=900), Run(seconds=20))
+            m.world.script("demo", "worker-1", Run(seconds=10, code=1), Run(seconds=20))
+            restart = {**ON_FAILURE, "backoff": "0s", "scope": "gang"}
+            await m.submit("demo", roles=workers(2), restart=restart, grace="30s")
+            status = await m.until("demo")
+            assert status.state is State.COMPLETED
+            assert [(task, name) for _, task, name in m.world.signals] == [
+                ("worker-0", "SIGTERM"),
+                ("worker-0", "SIGKILL"),
+            ]
+            first, again = m.world.starts_of("demo")[0][0], m.world.starts_of("demo")[2][0]
+            assert again - first < 11
 
         on_a_machine(story)
 

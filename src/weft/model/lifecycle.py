@@ -52,6 +52,10 @@ from weft.model.status import Desire, Exit, JobStatus, State, TaskState, TaskSta
 
 S = State
 
+PARTNERS_GRACE = 0.3
+"""Seconds from SIGTERM to SIGKILL, at most, for tasks that start again because a partner failed. Most of them wait in a
+collective operation for one that is gone and could not hear the signal in any grace; all go back to a checkpoint."""
+
 EDGES: dict[State, frozenset[State]] = {
     S.PENDING: frozenset({S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}),
     S.QUEUED: frozenset({S.DEPLOYING, S.FAILED, S.HALTED, S.CANCELLED}),
@@ -418,7 +422,7 @@ def _stop_together(
                 running.append(task.name)
         elif task.state is TaskState.SUCCEEDED:
             status = _with(status, changed(task, state=TaskState.BACKOFF, due=due))
-    return status, (Stop(tuple(running), gang.grace),) if running else ()
+    return status, (Stop(tuple(running), min(gang.grace, PARTNERS_GRACE)),) if running else ()
 
 
 def _check_success(status: JobStatus, gang: Gang, now: float) -> Outcome:
