@@ -304,6 +304,9 @@ class SimulatedBackend:
     def result_folder(self, uid: str) -> str:
         return str(self.world.folder / uid / "results")
 
+    def checkpoint_folder(self, uid: str) -> str:
+        return str(self.world.folder / uid / "checkpoints")
+
     def saved(self, uid: str) -> float | None:
         return self.world.saved.get(uid)
 

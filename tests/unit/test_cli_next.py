@@ -62,6 +62,8 @@ def fill(
     measured = {"items": list(points), "next": 1}
     server.on("GET", "/v1/jobs/a/metrics", either(measured, "points", measured))
     server.on("GET", "/v1/jobs/a/explain", Reply({"state": state, "reason": "why"}))
+    step = {"step": 200, "size": 3, "saved": 1.0, "here": True, "copied": True}
+    server.on("GET", "/v1/jobs/a/checkpoints", Reply({"items": [step] if files else []}))
     server.on("GET", "/v1/jobs/a/results", Reply({"items": list(files), "bytes": 3}))
     for path in ("nodes", "queue", "queues", "top", "jobtypes", "sizes", "secrets"):
         server.on("GET", f"/v1/{path}", Reply({"items": []}))
@@ -99,6 +101,7 @@ LINES = {
     "metrics": ["metrics a", "metrics a --plot", "metrics -f a"],
     "explain": ["explain a"],
     "events": ["events a", "events -f a"],
+    "checkpoints": ["checkpoints a"],
     "results": ["results a"],
     "halt": ["halt a"],
     "resume": ["resume a"],
@@ -129,7 +132,7 @@ LINES = {
     "secrets rm": ["secrets rm s"],
 }
 DATA_ALONE = {
-    "ls", "show a", "metrics a", "explain a", "events a", "results a", "nodes", "queue", "queues", "top",
+    "ls", "show a", "metrics a", "explain a", "events a", "checkpoints a", "results a", "nodes", "queue", "queues", "top",
     "jobtypes", "schema", "sim --jobs 3", "status", "secrets ls", "sizes", "sizes suggest a",
 }  # fmt: skip
 """With -o json: what other programs read has no hints beside it."""

@@ -132,6 +132,17 @@ def test_a_job_has_what_its_type_says_and_it_does_not() -> None:
     assert own.spec.template == Template(env={"A": "1"})
 
 
+def test_a_job_of_a_type_without_roles_has_one_worker() -> None:
+    """It used to be a server error: the first role of none was looked for."""
+    bare = parse(
+        JobType,
+        {"apiVersion": "weft.dev/v1", "kind": "JobType", "metadata": {"name": "bare"}, "spec": {}},
+        "it",
+    )
+    job = read_job(job_document(type="bare"), "job", types={**built_in(), "bare": bare.spec})
+    assert {name: role.replicas for name, role in job.spec.roles.items()} == {"worker": 1}
+
+
 def refusals(**spec: Any) -> list[str]:
     with pytest.raises(Invalid) as refused:
         read_job(job_document(**spec), "the job")

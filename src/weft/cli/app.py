@@ -30,6 +30,7 @@ COMMANDS: Commands = {
     "metrics": ("metrics:metrics", "A job's metrics as a table, a curve or a stream."),
     "explain": ("show:explain", "Why a job is in its state, and what it waits for."),
     "events": ("show:events", "A job's history."),
+    "checkpoints": ("results:checkpoints", "List the steps a job can go on from."),
     "results": ("results:results", "List or fetch a job's result files."),
     "halt": ("change:halt", "Stop jobs so that they can be resumed."),
     "scale": ("change:scale", "Change the size of a running job."),

@@ -305,6 +305,10 @@ class Client:
                 query["after"] = item["seq"]
                 yield item
 
+    def checkpoints(self, name: str) -> Json:
+        """The steps the job can go on from, as `{"items": [{step, size, saved, here, copied}]}`."""
+        return self._get(f"/v1/jobs/{segment(name)}/checkpoints")
+
     def results(self, name: str) -> Json:
         """The files of the job's results, as `{"items": [{path, size, modified}], "bytes"}`."""
         return self._get(f"/v1/jobs/{segment(name)}/results")

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from weft.backends.api import Backend, TaskUsage
 from weft.control import durations, live, recovery
 from weft.control.badnodes import BadNodes
+from weft.control.copies import Copies
 from weft.control.cordons import Cordons
 from weft.control.foresight import Estimates, Foresight
 from weft.control.guardian import Guardian
@@ -66,6 +68,7 @@ class Control:
         backend: Backend,
         clock: Callable[[], float] = time.time,
         policy: Policy = DEFAULT,
+        results_store: Path | None = None,
     ):
         self.store = store
         self.backend = backend
@@ -80,6 +83,7 @@ class Control:
         """GPUs of jobs that run on, on nodes that were carved anew."""
         self._loop = asyncio.get_running_loop()
         self._metrics = MetricsIntake(store, backend.metrics_file)
+        self.copies = Copies(self, results_store) if results_store is not None else None
         self.guardian = Guardian(
             store,
             backend,
@@ -92,6 +96,7 @@ class Control:
             retired=self._retired,
             why_waiting=self.why_waiting,
             log_tail=backend.log_tail,
+            keep=self.copies.keep if self.copies is not None else None,
         )
         self._cycle: asyncio.Handle | None = None
         self._reasons: dict[object, str] = {}
@@ -118,6 +123,8 @@ class Control:
             self._loop.create_task(Stalls(self).run()),
             self._loop.create_task(self._bad_nodes.run()),
         ]
+        if self.copies is not None:
+            self._background.append(self._loop.create_task(self.copies.run()))
 
     async def close(self) -> None:
         """Let go; what runs goes on running."""
@@ -226,6 +233,14 @@ class Control:
     async def ask(self, name: str, desire: Desire, actor: str, checkpoint: int | None = None) -> LiveJob:
         """Halt, resume, cancel or delete. Raises Refused when it does not fit the job's state."""
         job = self.find(name)
+        if desire is Desire.RUN and self.copies is not None:
+            try:
+                await self.copies.bring_back(job, checkpoint)
+            except OSError as problem:
+                why = problem.strerror or problem
+                raise Refused(
+                    f"job {name}: its checkpoints cannot be brought back from {self.copies.root}: {why}"
+                ) from None
         if checkpoint is not None and checkpoint not in (kept := self.backend.checkpoints(job.uid)):
             there = (
                 f"there are {', '.join(map(str, kept))}" if kept else "it has none that weft.checkpoint saved"
@@ -307,6 +322,8 @@ class Control:
         """The job is idle: once that is on disk the store alone knows it, or, if that was asked, nobody."""
         self.jobs.pop(job.uid, None)
         self._bad_nodes.ended(job)
+        if self.copies is not None:
+            self.copies.ended(job)
         if job.status.desire is Desire.DELETE:
             self.delete(job.uid, job.name, "weft")
         elif written is None:
@@ -328,10 +345,15 @@ class Control:
         def removed(_: Any) -> None:
             if (entry := self._names.get(name)) is not None and entry.uid == uid:
                 del self._names[name]
-            self._loop.run_in_executor(None, self.backend.remove, uid)
+            self._loop.run_in_executor(None, self.remove_files, uid)
 
         written.add_done_callback(removed)
         return written
+
+    def remove_files(self, uid: str) -> None:
+        self.backend.remove(uid)
+        if self.copies is not None:
+            self.copies.remove(uid)
 
     # ── scheduling ──
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -71,6 +71,7 @@ class Guardian:
         retired: Callable[[LiveJob, asyncio.Future[None] | None], None],
         why_waiting: Callable[[LiveJob], str],
         log_tail: Callable[[str, str], list[str]],
+        keep: Callable[[LiveJob], Awaitable[bool]] | None = None,
     ):
         self._store = store
         self._backend = backend
@@ -83,6 +84,8 @@ class Guardian:
         self._retired = retired
         self._why_waiting = why_waiting
         self._log_tail = log_tail
+        self._keep = keep
+        """Copies what a job leaves to the results store, where there is one."""
         self._loop = asyncio.get_running_loop()
         self._work: set[asyncio.Future[Any]] = set()
         self._closing = False
@@ -235,13 +238,15 @@ class Guardian:
 
     def _store_results(self, job: LiveJob) -> None:
         folder = self._backend.result_folder(job.uid)
-        if results.is_empty(folder):
+        if self._keep is None and results.is_empty(folder):
             self.handle(job, ResultsStored(Stored(0, 0)))
         else:
             self._spawn(self._count_results(job, folder))
 
     async def _count_results(self, job: LiveJob, folder: str) -> None:
         try:
+            if self._keep is not None:
+                await self._keep(job)
             found = await asyncio.to_thread(results.listing, folder, job.spec.results.include)
         except OSError as problem:
             self.handle(job, StoringFailed(Failure(Code.RESULTS, f"cannot keep the results: {problem}")))

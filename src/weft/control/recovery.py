@@ -91,4 +91,4 @@ def _sweep(control: Control) -> None:
     known = control.store.uids()
     for uid in control.backend.kept_folders():
         if uid not in known:
-            control.backend.remove(uid)
+            control.remove_files(uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from weft.backends.api import STALLS
@@ -28,7 +28,7 @@ def is_empty(folder: str) -> bool:
 
 def listing(folder: str, include: Iterable[str] = ("**",)) -> list[ResultFile]:
     """Regular files only, by path: a link may lead out of the folder and is no result. Stacks of stalls always are."""
-    patterns = [_pattern(glob) for glob in (*include, f"{STALLS}/**")]
+    wanted = matcher(include)
     if os.path.islink(folder):  # noqa: PTH114
         return []
     found = []
@@ -37,7 +37,7 @@ def listing(folder: str, include: Iterable[str] = ("**",)) -> list[ResultFile]:
         for name in sorted(files):
             path = os.path.join(base, name)  # noqa: PTH118
             relative = os.path.relpath(path, folder)
-            if any(pattern.fullmatch(relative) for pattern in patterns):
+            if wanted(relative):
                 try:
                     entry = os.lstat(path)
                 except FileNotFoundError:
@@ -45,6 +45,12 @@ def listing(folder: str, include: Iterable[str] = ("**",)) -> list[ResultFile]:
                 if (entry.st_mode & 0o170000) == 0o100000:
                     found.append(ResultFile(relative, entry.st_size, entry.st_mtime))
     return found
+
+
+def matcher(include: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a path within RESULT_DIR is a result."""
+    patterns = [_pattern(glob) for glob in (*include, f"{STALLS}/**")]
+    return lambda path: any(pattern.fullmatch(path) for pattern in patterns)
 
 
 def _pattern(glob: str) -> re.Pattern[str]:

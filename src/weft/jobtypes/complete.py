@@ -108,7 +108,7 @@ def _of_the_type(
 def _roles(spec: TrainingJobSpec, job_type: JobTypeSpec) -> dict[str, Role]:
     """The job's roles in the type's order, each over the type's defaults for it."""
     if not spec.roles:
-        return dict(job_type.roles)
+        return dict(job_type.roles) or {"worker": Role()}
     names = [*(n for n in job_type.roles if n in spec.roles or len(job_type.roles) > 1), *spec.roles]
     roles = {}
     for name in dict.fromkeys(names):

@@ -13,6 +13,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
@@ -45,8 +46,9 @@ def main() -> int:
         home.hold()
         shape = _shape(arguments, home)
         policy = _policy(arguments.policy, home)
+        results_store = _results_store(arguments.results_store, home)
         listener = _listen(arguments.host, arguments.port, home)
-        _run(_serve(home, shape, policy, listener))
+        _run(_serve(home, shape, policy, results_store, listener))
     except (HomeError, StoreError) as problem:
         print(f"weft: {problem}", file=sys.stderr)
         return 1
@@ -76,6 +78,25 @@ def _policy(given: str | None, home: Home) -> str:
     return last if last in NAMED else "default"
 
 
+def _results_store(given: str | None, home: Home) -> Path | None:
+    """As for the policy; `none` ends it."""
+    if given is not None:
+        home.remember("results-store", {"folder": None if given == "none" else str(Path(given).absolute())})
+    folder = home.last("results-store").get("folder")
+    if folder is None:
+        return None
+    try:
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as problem:
+        raise HomeError(
+            f"results store {folder}: {problem.strerror}; mount it, name another with --results-store DIR, "
+            "or go on without: --results-store none"
+        ) from None
+    return Path(folder)
+
+
 def _run(serving: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop
@@ -85,7 +106,9 @@ def _run(serving: Coroutine[Any, Any, None]) -> None:
         uvloop.run(serving)
 
 
-async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket) -> None:
+async def _serve(
+    home: Home, shape: Shape, policy: str, results_store: Path | None, listener: socket.socket
+) -> None:
     import uvicorn
 
     from weft.backends.local.backend import LocalBackend
@@ -104,7 +127,7 @@ async def _serve(home: Home, shape: Shape, policy: str, listener: socket.socket)
     secrets = Secrets(home.path / "secrets")
     store = Store(home.database)
     backend = LocalBackend(home.path, shape, secrets.value)
-    control = Control(store, backend, policy=NAMED[policy])
+    control = Control(store, backend, policy=NAMED[policy], results_store=results_store)
     await control.start()
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -218,6 +241,12 @@ def _arguments() -> argparse.Namespace:
         default=None,
         metavar="[NODE:]KEY",
         help="keep jobs that do not tolerate KEY off all nodes, or off one; repeatable",
+    )
+    parser.add_argument(
+        "--results-store",
+        default=None,
+        metavar="DIR",
+        help="keep checkpoints and results a second time in this folder; none: no longer",
     )
     parser.add_argument(
         "--policy",

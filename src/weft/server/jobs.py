@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.control import live, results
+from weft.control.checkpoints import checkpoints
 from weft.control.control import Control
 from weft.control.foresight import UNKNOWN
 from weft.control.live import KIND, LiveJob
@@ -212,6 +213,15 @@ class JobOperations:
                 "Why it is in the state it is in",
                 self.explain_job,
                 {200: Answer("The explanation", {"type": "object", "required": ["state", "reason"]})},
+                problems=(404,),
+                path_patterns=NAME,
+            ),
+            Operation(
+                "GET",
+                "/v1/jobs/{name}/checkpoints",
+                "The steps it can go on from",
+                self.job_checkpoints,
+                {200: Answer("Checkpoints, by step", ITEMS)},
                 problems=(404,),
                 path_patterns=NAME,
             ),
@@ -524,6 +534,10 @@ class JobOperations:
             kind = next((f" --gpu-type {r.gpu_type}" for r in requests if r.gpu_type), "")
             return f", or declare virtual GPUs: weft down; weft up {' '.join([*flags, f'--gpus {ceil(gpu)}'])}{kind}"
         return ""
+
+    async def job_checkpoints(self, request: Request, query: Query) -> Response:
+        found = await asyncio.to_thread(checkpoints, self._control, self._find(request))
+        return _json(to_json({"items": [asdict(checkpoint) for checkpoint in found]}))
 
     async def job_results(self, request: Request, query: Query) -> Response:
         job = self._find(request)

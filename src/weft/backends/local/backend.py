@@ -517,6 +517,9 @@ class LocalBackend:
     def result_folder(self, uid: str) -> str:
         return self.folder(uid).results
 
+    def checkpoint_folder(self, uid: str) -> str:
+        return self.folder(uid).checkpoints
+
     def saved(self, uid: str) -> float | None:
         try:
             with os.scandir(self.folder(uid).checkpoints) as entries:

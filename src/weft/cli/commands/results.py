@@ -1,8 +1,9 @@
-"""`weft results`."""
+"""`weft results` and `weft checkpoints`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from weft.cli import moments, terminal
 from weft.cli.meter import meter
@@ -12,6 +13,7 @@ from weft.client.api import Client
 from weft.client.download import unpack
 from weft.client.transport import segment
 
+CHECKPOINTS = (Column("STEP", right=True), Column("SIZE", right=True), Column("SAVED"), Column("KEPT"))
 COLUMNS = (Column("SIZE", right=True), Column("MODIFIED"), Column("PATH"))
 
 
@@ -48,6 +50,45 @@ def results(job: str, /, *, get: str | None = None, output: ListForm = None) -> 
         terminal.note("no results; a job's results are the files it writes to RESULT_DIR")
         terminal.next_step(f"weft show {job}")
     return 0
+
+
+def checkpoints(job: str, /, *, output: ListForm = None) -> int:
+    """List the steps a job can go on from: what `weft.checkpoint` saved, and whether the results store has it, too.
+
+    For example:
+      weft checkpoints mnist-3
+      weft resume mnist-3 --from-checkpoint 200
+
+    Parameters
+    ----------
+    job
+        The job's name.
+    output
+        json or yaml.
+    """
+    found = Client().checkpoints(job)
+    if output in ("json", "yaml"):
+        print_whole(found, str(output))
+        return 0
+    items = found["items"]
+    print_table(
+        CHECKPOINTS,
+        [[str(i["step"]), moments.size(i["size"]), moments.clock(i["saved"]), _where(i)] for i in items],
+    )
+    if items:
+        terminal.next_step(f"weft resume {job} --from-checkpoint {items[-1]['step']}")
+    else:
+        terminal.note(
+            "no checkpoints that weft.checkpoint saved; other files in CHECKPOINT_DIR are not listed"
+        )
+        terminal.next_step(f"weft show {job}")
+    return 0
+
+
+def _where(item: dict[str, Any]) -> str:
+    return " and ".join(
+        place for place, there in (("here", item["here"]), ("results store", item["copied"])) if there
+    )
 
 
 def _fetch(client: Client, job: str, folder: Path, expected: int) -> int:

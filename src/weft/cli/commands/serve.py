@@ -42,6 +42,7 @@ def up(
     devices: list[str] | None = None,
     taint: list[str] | None = None,
     policy: PolicyName | None = None,
+    results_store: str | None = None,
     host: str | None = None,
     port: int | None = None,
     foreground: bool = False,
@@ -54,6 +55,7 @@ def up(
       weft up --nodes 8 --gpus 64 --gpu-type v100 --gpu-memory 16Gi --racks 2
       weft up --nodes 4 --taint spot --taint local-3:noisy
       weft up --policy fair
+      weft up --results-store /mnt/backup/weft
       weft up --foreground
 
     Parameters
@@ -83,6 +85,9 @@ def up(
     policy
         The order of waiting jobs: default, fifo, fifo-backfill, shortest, least-attained or fair. Kept for
         later starts.
+    results_store
+        A folder on another disk, where checkpoints (while jobs run) and results (at their end) are kept a second
+        time. Kept for later starts; none: no longer.
     host
         The address to listen on (default 127.0.0.1).
     port
@@ -102,11 +107,13 @@ def up(
         "--fabrics": fabrics,
         "--devices": ",".join(devices) if devices else None,
         "--policy": policy,
+        "--results-store": None if results_store in (None, "none") else str(Path(results_store).absolute()),
         "--host": host,
         "--port": port,
     }
     options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
     options += [text for key in taint or () for text in ("--taint", key)]
+    options += ["--results-store", "none"] if results_store == "none" else []
     home = home_folder()
     if foreground:
         return _stay(home, options)
