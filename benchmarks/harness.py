@@ -215,8 +215,8 @@ class Connection:
             raise SystemExit(f"GET {path}: {status} {body.decode()[:500]}")
         return json.loads(body)
 
-    def post(self, path: str) -> None:
-        status, body = self.exchange(self._server.request("POST", path))
+    def post(self, path: str, document: dict[str, Any] | None = None) -> None:
+        status, body = self.exchange(self._server.request("POST", path, document))
         if status != 200:
             raise SystemExit(f"POST {path}: {status} {body.decode()[:500]}")
 

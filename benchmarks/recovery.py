@@ -43,12 +43,14 @@ def main() -> None:
         raise SystemExit("torch is not there: .venv/bin/python scripts/frameworks.py torch")
     with folder_on_disk() as folder, Server(folder / "home", "--cpu", "8") as server:
         worker, pause = of_a_worker(server, kills)
+        resized = while_resized(server)
         gang, start = of_a_gang(server, str(python), max(2, kills // 2))
     claims = [
         Claim(
             "kill -9 of a parameter-server worker to its next update", statistics.median(worker), 1.0, " s"
         ),
         Claim("the longest that the other workers paused meanwhile", max(pause), 1.0, " s"),
+        Claim("… and while the job was resized from 2 workers to 4 and to 1", max(resized), 1.0, " s"),
         Claim(
             "kill -9 of a task of a PyTorch gang until all its tasks are started again",
             statistics.median(gang),
@@ -59,6 +61,7 @@ def main() -> None:
     details = {
         "worker": spread(worker, 3),
         "othersPaused": spread(pause, 3),
+        "pausedWhileResized": spread(resized, 3),
         "gang": spread(gang, 3),
         "thenToItsNextStep": spread(start, 3),
     }
@@ -70,21 +73,9 @@ def main() -> None:
 
 def of_a_worker(server: Server, kills: int) -> tuple[list[float], list[float]]:
     """Seconds until the killed worker has counted again, and the longest silence of the others."""
-    document = job(
-        "digits",
-        [PYTHON, str(EXAMPLES / "digits" / "train.py")],
-        type="parameter-server",
-        env={"UPDATES": "100000000", "OMP_NUM_THREADS": "1"},
-        restart=AT_ONCE,
-        grace="1s",
-        roles={
-            "ps": {"resources": {"cpu": 0.5}},
-            "worker": {"replicas": 3, "resources": {"cpu": 0.5}},
-        },
-    )
     back, pauses = [], []
     with Connection(server) as connection:
-        connection.submit(document)
+        connection.submit(digits("digits", replicas=3))
         until(lambda: len({p["task"] for p in points(connection, "digits")}) == 3, "all workers to learn")
         for _ in range(kills):
             time.sleep(1.0)
@@ -101,6 +92,47 @@ def of_a_worker(server: Server, kills: int) -> tuple[list[float], list[float]]:
                 pauses.append(max((b - a for a, b in pairwise(times)), default=0.0))
         connection.post("/v1/jobs/digits/cancel")
     return back, pauses
+
+
+def while_resized(server: Server) -> list[float]:
+    """The longest silence of the worker that stays, at each of two changes of size."""
+    pauses = []
+    with Connection(server) as connection:
+        connection.submit(digits("elastic", replicas=2, minReplicas=1, maxReplicas=4))
+        until(lambda: len({p["task"] for p in points(connection, "elastic")}) == 2, "both workers to learn")
+        for size in (4, 1):
+            time.sleep(1.0)
+            then = time.time()
+            connection.post("/v1/jobs/elastic/scale", {"roles": {"worker": size}})
+            until(
+                lambda size=size, then=then: learning(connection, "elastic", then) == size, f"{size} to learn"
+            )
+            times = [p["time"] for p in since(connection, "elastic", then - 1, "worker-0")]
+            pauses.append(max(b - a for a, b in pairwise(times)))
+        connection.post("/v1/jobs/elastic/cancel")
+    return pauses
+
+
+def learning(connection: Connection, name: str, then: float) -> int:
+    """How many workers are there, if all of them have counted after the change and just now; else none."""
+    tasks = connection.get(f"/v1/jobs/{name}")["status"]["tasks"]
+    there = {
+        task["name"] for task in tasks if task["state"] == "RUNNING" and task["name"].startswith("worker")
+    }
+    told = {p["task"] for p in points(connection, name) if p["time"] > max(then, time.time() - 1)}
+    return len(there) if there == told else 0
+
+
+def digits(name: str, **workers: int) -> dict[str, Any]:
+    return job(
+        name,
+        [PYTHON, str(EXAMPLES / "digits" / "train.py")],
+        type="parameter-server",
+        env={"UPDATES": "100000000", "OMP_NUM_THREADS": "1"},
+        restart=AT_ONCE,
+        grace="1s",
+        roles={"ps": {"resources": {"cpu": 0.5}}, "worker": {**workers, "resources": {"cpu": 0.5}}},
+    )
 
 
 # ── a gang that starts again as a whole ──
