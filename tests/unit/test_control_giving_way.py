@@ -254,6 +254,49 @@ def test_a_running_job_is_scaled_down_and_up_without_stopping_the_rest(on_a_mach
     on_a_machine(story)
 
 
+def test_a_job_that_cannot_change_its_size_as_it_runs_saves_and_starts_again(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        for number in range(4):
+            m.world.script("job", f"worker-{number}", *[Run(seconds=4000, after_term=5)] * 3)
+        elastic = {"worker": {**ELASTIC["worker"], "maxReplicas": 4}}
+        await m.submit("job", roles=elastic, resize="restart", grace="10s")
+        await m.until("job", State.PROCESSING)
+        await m.control.scale("job", {"worker": 2}, "ann")
+        await m.passes(4)
+        assert (m.status("job").state, len(m.world.starts)) == (State.RESTARTING, 4), "all are saving"
+        await m.passes(4)
+        assert (m.status("job").state, sizes(m, "job")) == (State.PROCESSING, 2)
+        assert {name for _, _, name in m.world.signals} == {"SIGTERM"}
+        await m.control.scale("job", {"worker": 3}, "ann")
+        await m.passes(20)
+        assert (m.status("job").state, sizes(m, "job")) == (State.PROCESSING, 3)
+        starts = [name for _, _, name, _ in m.world.starts]
+        assert [starts.count(f"worker-{number}") for number in range(4)] == [3, 3, 2, 1]
+        together = [when for when, _, _, _ in m.world.starts][-3:]
+        assert max(together) - min(together) < 0.01
+        assert m.status("job").restarts == 0, "none of its restarts is used up"
+
+    on_a_machine(story)
+
+
+def test_a_restart_for_a_new_size_survives_a_killed_server(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        for number in range(4):
+            m.world.script("job", f"worker-{number}", *[Run(seconds=100, after_term=5)] * 3)
+        await m.submit("job", roles={"worker": {**ELASTIC["worker"], "maxReplicas": 4}}, resize="restart")
+        await m.until("job", State.PROCESSING)
+        await m.control.scale("job", {"worker": 2}, "ann")
+        await m.passes(2)
+        m.kill(keep=True)
+        await m.passes(10)
+        await m.up()
+        assert (await m.until("job")).state is State.COMPLETED
+        assert [name for _, _, name, _ in m.world.starts][4:] == ["worker-0", "worker-1"]
+        assert m.nothing_is_held()
+
+    on_a_machine(story)
+
+
 def test_a_size_survives_a_killed_server_and_a_preemption(on_a_machine: Tell) -> None:
     async def story(m: Machine) -> None:
         for number in range(8):

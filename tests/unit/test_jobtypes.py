@@ -153,9 +153,17 @@ def test_a_type_refuses_what_its_framework_cannot_do() -> None:
     assert refusals(type="tensorflow", roles={"chief": {"replicas": 2}, "worker": {}}) == [
         "spec.roles.chief: there is one chief at most: it leads"
     ]
-    assert refusals(type="jax", roles={"worker": {"replicas": 2, "maxReplicas": 4}}) == [
-        "spec.roles.worker.maxReplicas: jobs of type jax cannot change their size; use replicas (got 4)"
+    assert refusals(type="mpi", roles={"worker": {"replicas": 2, "maxReplicas": 4}}) == [
+        "spec.roles.worker.maxReplicas: jobs of type mpi cannot change their size; use replicas (got 4)"
     ]
+
+
+def test_a_type_says_how_its_jobs_are_resized() -> None:
+    roles = {"worker": {"replicas": 2, "maxReplicas": 4}}
+    assert gang_of(read_job(job_document(type="jax", roles=roles), "job").spec).restart_to_resize
+    assert not gang_of(read_job(job_document(type="jax"), "job").spec).restart_to_resize, "it never is"
+    own = read_job(job_document(type="jax", roles=roles, resize="live"), "job")
+    assert not gang_of(own.spec).restart_to_resize
 
 
 def test_a_job_may_write_the_template_itself_and_mistakes_are_found() -> None:

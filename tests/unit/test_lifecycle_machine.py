@@ -98,7 +98,8 @@ def gangs(draw: Any) -> Gang:
         needs_fetch=draw(st.booleans()),
     )
     if count > 1 and draw(st.booleans()) and not any(task.service for task in tasks):
-        gang = replace(gang, spans=(Span("worker", 1, draw(st.integers(1, count)), count),))
+        spans = (Span("worker", 1, draw(st.integers(1, count)), count),)
+        gang = replace(gang, spans=spans, restart_to_resize=draw(st.booleans()))
     return gang
 
 
@@ -111,6 +112,8 @@ class LaunchRecord:
     undone: bool = False
     running: set[str] = field(default_factory=set)
     told_to_stop: set[str] = field(default_factory=set)
+    world: set[str] = field(default_factory=set)
+    """The tasks that these were told of as their partners."""
 
     @property
     def open(self) -> bool:
@@ -165,6 +168,7 @@ class Lifecycle(RuleBasedStateMachine):
                 record = self.launches.setdefault(number, LaunchRecord(tasks))
                 assert record.open, "a launch that has begun is ordered again"
                 assert not self.processes() & set(tasks), "a task would run twice"
+                record.world = {t.name for t in self.status.tasks if t.binding is not None and not t.leaving}
             case Stop(tasks, _):
                 for record in self.launches.values():
                     record.told_to_stop |= record.running & set(tasks)
@@ -369,6 +373,16 @@ class Lifecycle(RuleBasedStateMachine):
                 assert record.running <= record.told_to_stop
 
     @invariant()
+    def a_gang_that_restarts_to_resize_has_one_size(self) -> None:
+        """Whoever runs, and is not on the way out, was started when the gang was as large as it is now."""
+        if not hasattr(self, "status") or not self.gang.restart_to_resize:
+            return
+        if self.status.state is State.PROCESSING and not any(t.leaving for t in self.status.tasks):
+            placed = {t.name for t in self.status.tasks if t.binding is not None}
+            for record in self.launches.values():
+                assert not record.running or record.world == placed
+
+    @invariant()
     def an_end_has_its_reason(self) -> None:
         if not hasattr(self, "status"):
             return
@@ -464,6 +478,7 @@ def walk(gang: Gang, seed: int, steps: int) -> None:
         job.the_status_tells_the_truth_about_processes()
         job.the_place_is_held_exactly_while_it_is_needed()
         job.a_job_that_ends_stops_what_runs()
+        job.a_gang_that_restarts_to_resize_has_one_size()
         job.an_end_has_its_reason()
         job.nobody_restarts_more_often_than_granted()
     job.teardown()

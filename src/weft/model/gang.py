@@ -147,6 +147,8 @@ class Gang:
     """Datasets and images that the tasks read, in bytes: better started where these lie."""
     spans: tuple[Span, ...] = ()
     """Only of roles whose size may change."""
+    restart_to_resize: bool = False
+    """All tasks stop and start again when some come or go."""
 
     def task(self, name: str) -> Task:
         return self._by_name[name]
@@ -237,6 +239,7 @@ def gang_of(spec: TrainingJobSpec) -> Gang:
         selector=tuple(sorted(spec.placement.selector.items())),
         tolerations=tuple(sorted({*spec.placement.tolerations})),
         spans=tuple(spans),
+        restart_to_resize=bool(spans) and spec.resize == "restart",
     )
 
 

@@ -330,6 +330,8 @@ class TrainingJobSpec(Strict):
     """The job and its files are deleted this long after its end. Left out: kept."""
     metrics: Annotated[list[Metric], Field(max_length=64)] = Field(default_factory=list)
     results: Results = Field(default_factory=lambda: _DEFAULT_RESULTS)
+    resize: Literal["live", "restart"] = "live"
+    """How an elastic job changes its size: tasks come and go beside those that run, or all stop, save and start again."""
     template: Template | None = None
     """How tasks find each other and what runs them; the job type's, unless it is written here."""
 

@@ -48,7 +48,9 @@ class JobTypeSpec(Strict):
     restart: Restart | None = None
     metrics: list[Metric] = Field(default_factory=list)
     elastic: bool = True
-    """Whether tasks may come and go while others run; else minReplicas and maxReplicas are refused."""
+    """Whether jobs may change their size; else minReplicas and maxReplicas are refused."""
+    resize: Literal["live", "restart"] | None = None
+    """What jobs have that say nothing about it: how they change their size."""
     checks: Annotated[list[Check], Field(max_length=64)] = Field(default_factory=list)
 
 

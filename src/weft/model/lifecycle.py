@@ -72,7 +72,9 @@ EDGES: dict[State, frozenset[State]] = {
             S.CANCELLED,
         }
     ),
-    S.DOWNLOADING: frozenset({S.PROCESSING, S.PREEMPTED, S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}),
+    S.DOWNLOADING: frozenset(
+        {S.PROCESSING, S.RESTARTING, S.PREEMPTED, S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}
+    ),
     S.PROCESSING: frozenset(
         {S.DEPLOYING, S.STORING, S.RESTARTING, S.PREEMPTED, S.FAILED, S.HALTED, S.CANCELLED}
     ),
@@ -278,9 +280,23 @@ def _shrunk(status: JobStatus, event: Shrunk, gang: Gang, now: float) -> Outcome
         parked = TaskStatus(task.name, launch=task.launch, restarts=task.restarts)
         status = _with(status, parked if task.name in gone else changed(task, leaving=True))
     cause = f"{len(going)} task{'s' * (len(going) != 1)} gives way to {event.by}".replace("s gives", "s give")
-    stop = (Stop(running, gang.grace),) if running else ()
+    stop: tuple[Instruction, ...] = (Stop(running, gang.grace),) if running else ()
     free = (ReleaseTasks(gone),) if gone else ()
-    return Outcome(changed(status, reason=cause), (*stop, *free), cause)
+    status = changed(status, reason=cause)
+    if gang.restart_to_resize:
+        status, others = _restart_others(status, frozenset(task.name for task in going), gang, now)
+        stop = (*stop, *others)
+    return Outcome(status, (*stop, *free), cause)
+
+
+def _restart_others(
+    status: JobStatus, but: frozenset[str], gang: Gang, now: float
+) -> tuple[JobStatus, tuple[Instruction, ...]]:
+    """The tasks that stay save, stop, and start again at the new size."""
+    others = frozenset(task.name for task in status.tasks if task.binding is not None) - but
+    status, stop = _stop_together(status, others, gang, now, gang.grace)
+    again = any(t.again or t.state is TaskState.BACKOFF for t in status.tasks)
+    return changed(status, state=S.RESTARTING) if again and status.state is S.PROCESSING else status, stop
 
 
 def _settle_size(status: JobStatus, gone: tuple[str, ...], gang: Gang, now: float) -> Outcome:
@@ -302,22 +318,30 @@ def _joined(status: JobStatus, event: Joined, gang: Gang, now: float) -> Outcome
         return Outcome(status, tuple(release for release in (back, extra) if release.tasks))
     launch = status.launch + 1
     places = {binding.task: binding for binding in event.bindings}
+    count = len(places)
+    cause = f"{count} more task{'s' * (count != 1)} on {_few(sorted({b.node for b in event.bindings}))}"
+    grows = any(t.state is not TaskState.LOST for t in status.tasks if t.name in places)
+    if gang.restart_to_resize and grows:
+        due = max([now, *(t.due for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None)])
+        come = {"state": TaskState.BACKOFF, "due": due, "exit": None, "finished": None}
+    else:
+        come = {"state": TaskState.STARTING, "launch": launch, "exit": None, "finished": None}
     tasks = tuple(
         changed(
             task,
-            state=TaskState.STARTING,
             binding=places[task.name],
-            launch=launch,
-            exit=None,
-            finished=None,
             started=task.started if task.state is TaskState.LOST else None,
+            **come,
         )
         if task.name in places
         else task
         for task in status.tasks
     )
-    count = len(places)
-    cause = f"{count} more task{'s' * (count != 1)} on {_few(sorted({b.node for b in event.bindings}))}"
+    if gang.restart_to_resize and grows:
+        status, stop = _restart_others(
+            changed(status, tasks=tasks, reason=cause), frozenset(places), gang, now
+        )
+        return Outcome(status, stop, cause)
     return Outcome(
         changed(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None), (Provision(),), cause
     )
@@ -341,7 +365,8 @@ def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
     cause = f"{_few(list(gone))} lost with node {event.node}; waiting to be replaced"
     state = S.RESTARTING if status.state is S.PROCESSING else status.state
     others = frozenset().union(*(gang.together(gang.task(name)) for name in gone)) - {*gone}
-    waiting, stop = _stop_together(changed(status, state=state, tasks=tasks, reason=cause), others, gang, now)
+    waiting = changed(status, state=state, tasks=tasks, reason=cause)
+    waiting, stop = _stop_together(waiting, others, gang, now, min(gang.grace, PARTNERS_GRACE))
     return Outcome(waiting, (*stop, ReleaseTasks(gone, replace=True)), cause)
 
 
@@ -362,7 +387,7 @@ def _without(status: JobStatus, late: tuple[str, ...], failure: Failure, gang: G
 
 def _pace(tasks: tuple[TaskStatus, ...]) -> State:
     """Whether all that should run does."""
-    waiting = any(task.state in (TaskState.BACKOFF, TaskState.LOST) for task in tasks)
+    waiting = any(task.state in (TaskState.BACKOFF, TaskState.LOST) or task.again for task in tasks)
     return S.RESTARTING if waiting else S.PROCESSING
 
 
@@ -404,14 +429,15 @@ def _back_off(
     status = _with(changed(status, restarts=status.restarts + 1, reason=cause), waiting)
     if status.state is S.PROCESSING:
         status = changed(status, state=S.RESTARTING)
-    status, stop = _stop_together(status, gang.together(task) - {task.name}, gang, due)
+    others = gang.together(task) - {task.name}
+    status, stop = _stop_together(status, others, gang, due, min(gang.grace, PARTNERS_GRACE))
     return Outcome(status, stop, cause)
 
 
 def _stop_together(
-    status: JobStatus, names: frozenset[str], gang: Gang, due: float
+    status: JobStatus, names: frozenset[str], gang: Gang, due: float, grace: float
 ) -> tuple[JobStatus, tuple[Instruction, ...]]:
-    """What starts again with a task that failed stops first; what had succeeded is done again."""
+    """What starts again with others stops first; what had succeeded is done again."""
     running = []
     for task in status.tasks:
         if task.name not in names or task.leaving:
@@ -422,7 +448,7 @@ def _stop_together(
                 running.append(task.name)
         elif task.state is TaskState.SUCCEEDED:
             status = _with(status, changed(task, state=TaskState.BACKOFF, due=due))
-    return status, (Stop(tuple(running), min(gang.grace, PARTNERS_GRACE)),) if running else ()
+    return status, (Stop(tuple(running), grace),) if running else ()
 
 
 def _check_success(status: JobStatus, gang: Gang, now: float) -> Outcome:
@@ -469,11 +495,12 @@ def _woke(status: JobStatus, event: Woke, gang: Gang, now: float) -> Outcome:
 def _restart_due(status: JobStatus, gang: Gang, now: float) -> Outcome:
     if status.state is not S.RESTARTING:
         return _unchanged(status)
-    due = {
-        t.name for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None and t.due <= now
-    }
+    waiting = {t.name: t.due for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None}
+    due = {name for name, then in waiting.items() if then <= now}
     stopping = {t.name for t in status.tasks if t.again}
     due = {name for name in due if not gang.together(gang.task(name)) & stopping}
+    if gang.restart_to_resize and (len(due) < len(waiting) or _changing(status)):
+        due = set()  # all of them at once, or their sizes of the world would differ
     if not due:
         return _unchanged(status)
     launch = status.launch + 1
@@ -485,6 +512,11 @@ def _restart_due(status: JobStatus, gang: Gang, now: float) -> Outcome:
     )
     again = changed(status, state=S.DEPLOYING, launch=launch, tasks=tasks)
     return Outcome(again, (Provision(),), f"restarting {_few(sorted(due))}")
+
+
+def _changing(status: JobStatus) -> bool:
+    """Whether tasks are being stopped to start again, or to leave."""
+    return any(task.again or task.leaving for task in status.tasks)
 
 
 # ── the end ──────────────────────────────────────────────────────────────────────────────────────
@@ -641,7 +673,10 @@ def next_wake(status: JobStatus, gang: Gang) -> float | None:
     if status.state not in (S.PROCESSING, S.RESTARTING) or ending(status):
         return None
     stopping = any(task.again for task in status.tasks)  # whose ends are waited for first
+    stopping = stopping or (gang.restart_to_resize and _changing(status))
     times = [task.due for task in status.tasks if task.due is not None and not stopping]
+    if times and gang.restart_to_resize:
+        times = [max(times)]  # all of them at once
     if (end := _deadline(status, gang)) is not None:
         times.append(end)
     return min(times, default=None)
