@@ -21,6 +21,7 @@ REQUIREMENTS: dict[str, list[str]] = {
     "jax": ["jax==0.10.2", "numpy"],
     "xgboost": ["xgboost-cpu==3.2.0", "numpy"],
     "mpi": ["mpi4py==4.1.2", "numpy"],
+    "jupyter": ["jupyterlab==4.6.6", "ipykernel==7.4.0"],
 }
 PACKAGES = {"mpi": ("mpirun", ["openmpi-bin", "libopenmpi-dev", "gcc"])}
 """What pip cannot bring: a program to look for, and the packages that have it."""

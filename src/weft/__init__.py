@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from weft.client.api import Client
     from weft.client.job import Job
     from weft.client.run import run
+    from weft.runtime.active import active
+    from weft.runtime.announce import announce
     from weft.runtime.heartbeat import heartbeat
     from weft.runtime.metrics import log
     from weft.runtime.preempt import on_preempt, stopping
@@ -20,6 +22,8 @@ __all__ = [
     "Client",
     "Job",
     "__version__",
+    "active",
+    "announce",
     "checkpoint",
     "heartbeat",
     "log",
@@ -34,6 +38,8 @@ _HOMES = {
     "Client": "weft.client.api",
     "Job": "weft.client.job",
     "__version__": "weft.version",
+    "active": "weft.runtime.active",
+    "announce": "weft.runtime.announce",
     "checkpoint": "weft",
     "heartbeat": "weft.runtime.heartbeat",
     "log": "weft.runtime.metrics",

@@ -92,6 +92,8 @@ class World:
         self.dump_seconds = 0.0
         self.heartbeats: dict[tuple[str, str], float] = {}
         """The time of the last by uid and task."""
+        self.activity: dict[tuple[str, str], float] = {}
+        """When each task last said that it is in use, by uid and task."""
         self.folders: set[str] = set()
         self.saved: dict[str, float] = {}
         self.checkpoints: dict[str, list[int]] = {}
@@ -260,6 +262,12 @@ class SimulatedBackend:
         process = self.world.processes.get((uid, task))
         spoke = min(self.world.loop.time(), process.started + process.run.speaks) if process else 0.0
         return max(spoke, self.world.heartbeats.get((uid, task), 0.0))
+
+    def active(self, uid: str, tasks: Sequence[str]) -> dict[str, float]:
+        return {task: self.world.activity.get((uid, task), 0.0) for task in tasks}
+
+    def urls(self, job: Assignment) -> dict[str, str]:
+        return {}
 
     async def dump(self, job: Assignment, name: str) -> bool:
         tasks = sorted(task for uid, task in self.world.processes if uid == job.uid)

@@ -114,6 +114,14 @@ class Backend(Protocol):
         """When each task last logged, measured or touched its metrics file; 0: never. Also asked in threads."""
         ...
 
+    def active(self, uid: str, tasks: Sequence[str]) -> dict[str, float]:
+        """When each task last said that it is in use; 0: never. Also asked in threads."""
+        ...
+
+    def urls(self, job: Assignment) -> dict[str, str]:
+        """Where the running tasks have said that they can be reached. May hold secrets. Also asked in threads."""
+        ...
+
     async def dump(self, job: Assignment, name: str) -> bool:
         """Keep what every process of the job is doing now, as this file of STALLS. False if that was not possible."""
         ...

@@ -21,6 +21,7 @@ from weft.client.job import FINISHED, IDLE, Job
 INTERRUPTED = 130
 LOOK_EVERY = 1.0
 """Seconds between two looks at why a job still waits."""
+FIRST_LOOK_FOR_URLS = 0.5
 LAST_LINES = {"COMPLETED": 10.0, "FAILED": 10.0, "CANCELLED": 10.0, "HALTED": 1.0}
 """How long to wait for the end of the logs once the job is idle."""
 
@@ -50,6 +51,8 @@ class _Follower:
         self._inbox: queue.Queue[Item] = queue.Queue(maxsize=256)
         self._waiting_reason = ""
         self._next_look = time.monotonic() + 0.3
+        self._urls: list[str] = []
+        self._url_pause = FIRST_LOOK_FOR_URLS
         self._started = False
 
     def run(self) -> None:
@@ -101,12 +104,18 @@ class _Follower:
         self._state = state
         self._idle_since = time.monotonic() if state in IDLE else None
         self._waiting_reason = ""
+        self._url_pause = FIRST_LOOK_FOR_URLS
+        self._next_look = min(self._next_look, time.monotonic() + LOOK_EVERY)
         if state not in FINISHED and state != "PENDING":  # the first line and the outcome line say those
             terminal.note(f"{state}{f': {cause}' if cause else ''}")
 
     def _look(self) -> None:
-        """A job that waits says why, once and whenever it changes."""
-        if self._state != "QUEUED" or time.monotonic() < self._next_look:
+        """A job that waits says why, once and whenever it changes; one that runs where it can be reached."""
+        if time.monotonic() < self._next_look:
+            return
+        if self._state == "PROCESSING":
+            self._look_for_urls()
+        if self._state != "QUEUED":
             return
         self._next_look = time.monotonic() + LOOK_EVERY
         try:
@@ -119,6 +128,19 @@ class _Follower:
             terminal.note(f"waiting: {reason}", "yellow")
             if found.get("next"):
                 terminal.next_step(found["next"])
+
+    def _look_for_urls(self) -> None:
+        """Ever more rarely: most jobs have none, and those that do say so soon after their start."""
+        self._next_look = time.monotonic() + self._url_pause
+        self._url_pause *= 1.5
+        try:
+            urls = [*(self._client.get(self._name).status.get("urls") or {}).values()]
+        except WeftError:
+            return
+        for url in urls:
+            if url not in self._urls:
+                terminal.note(f"open {url}", "green")
+        self._urls = urls
 
 
 def _outcome(job: Job) -> int:

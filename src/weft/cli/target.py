@@ -16,7 +16,7 @@ FORMS = "weft run train.py   weft run job.yaml   weft run -- COMMAND"
 def job_of(
     target: str | None, rest: Sequence[str], options: JobOptions, *, code: str | None, python: str, here: Path
 ) -> Document:
-    """The job of one command line: a job file, a script in its folder, or any command after `--`."""
+    """The job of one command line: a job file, a script in its folder, any command after `--`, or its type's own."""
     if target is None:
         return _command_job(rest, options, code, here)
     if target == "-" or target.endswith(SUFFIXES):
@@ -25,10 +25,14 @@ def job_of(
 
 
 def _command_job(rest: Sequence[str], options: JobOptions, code: str | None, here: Path) -> Document:
-    if not rest:
+    if not rest and options.type is None:
         raise BadOption(f"say what to run: {FORMS}")
     folder = None if code is None else str(_folder(code, here))
-    return Document(job_document(rest, options, code=folder, base=Path(rest[0]).stem), "", here)
+    return Document(
+        job_document(rest, options, code=folder, base=Path(rest[0]).stem if rest else str(options.type)),
+        "",
+        here,
+    )
 
 
 def _file_job(target: str, rest: Sequence[str], options: JobOptions, code: str | None) -> Document:

@@ -66,8 +66,8 @@ def job_document(
     code: str | None = None,
     base: str = "job",
 ) -> dict[str, Any]:
-    """The document of a job that runs `command`; `base` is the beginning of its name where none is given."""
-    spec: dict[str, Any] = {"command": list(command)}
+    """The document of a job that runs `command`, or what its type does if that is empty; `base` is the beginning of its name where none is given."""
+    spec: dict[str, Any] = {"command": list(command)} if command else {}
     if args:
         spec["args"] = list(args)
     if code is not None:

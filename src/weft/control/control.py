@@ -21,6 +21,7 @@ from weft.control.copies import Copies
 from weft.control.cordons import Cordons
 from weft.control.foresight import Estimates, Foresight
 from weft.control.guardian import Guardian
+from weft.control.idleness import Idleness
 from weft.control.jobtypes import JobTypes
 from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
@@ -121,6 +122,7 @@ class Control:
             self._loop.create_task(durations.learn(self)),
             self._loop.create_task(durations.watch_checkpoints(self)),
             self._loop.create_task(Stalls(self).run()),
+            self._loop.create_task(Idleness(self).run()),
             self._loop.create_task(self._bad_nodes.run()),
         ]
         if self.copies is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,9 +60,12 @@ def from_row(row: Any) -> LiveJob:
     )
 
 
-def document(job: LiveJob) -> bytes:
-    """The resource as JSON."""
-    return _document(*job.written, job.status.dump())
+def document(job: LiveJob, urls: Mapping[str, str] | None = None) -> bytes:
+    """The resource as JSON. `urls` may hold secrets: they are shown to who asks for this job, and never stored."""
+    status = job.status.dump()
+    if urls:
+        status = b"".join((status[:-1], b',"urls":', to_json(urls), b"}"))
+    return _document(*job.written, status)
 
 
 def stored_document(row: Any) -> bytes:

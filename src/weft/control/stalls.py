@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.backends.api import STALLS
+from weft.control.awake import CHECK, Awake
 from weft.control.live import LiveJob
 from weft.model.failures import Code, Failure
 from weft.model.lifecycle import ending
@@ -17,9 +18,6 @@ from weft.model.status import TaskState, TaskStatus
 if TYPE_CHECKING:
     from weft.control.control import Control
 
-CHECK = 1.0
-ASLEEP = 30.0
-"""When so much time passes between two looks, the machine slept or its clock was set: no silence from before counts."""
 log = logging.getLogger("weft.control")
 
 
@@ -44,17 +42,14 @@ class Stalls:
     def __init__(self, control: Control):
         self._control = control
         self._watches: dict[str, Watch] = {}
-        self._since = 0.0
+        self._awake = Awake(control.clock())
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as work:
-            looked = self._control.clock()
             while True:
                 await asyncio.sleep(CHECK)
                 now = self._control.clock()
-                if not -CHECK < now - looked < ASLEEP:
-                    self._since = now
-                looked = now
+                self._awake.look(now)
                 for job, watch in self._due(now):
                     watch.busy = True
                     work.create_task(self._look(job, watch))
@@ -84,7 +79,7 @@ class Stalls:
         if not tasks:
             return []
         heard = await asyncio.to_thread(self._control.backend.heard, job.uid, [task.name for task in tasks])
-        last = {task.name: max(heard[task.name], task.started or 0.0, self._since) for task in tasks}
+        last = {task.name: max(heard[task.name], task.started or 0.0, self._awake.since) for task in tasks}
         now = self._control.clock()
         watch.due = min(now, *last.values()) + timeout
         silent = [task for task in tasks if last[task.name] + timeout <= now]

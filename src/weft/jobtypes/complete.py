@@ -77,10 +77,9 @@ def _as_its_type(spec: TrainingJobSpec, job_type: JobTypeSpec) -> TrainingJobSpe
     """What the job leaves open and its type says."""
     said = spec.model_fields_set
     given: dict[str, Any] = {}
-    if job_type.success is not None and "success" not in said:
-        given["success"] = job_type.success
-    if job_type.resize is not None and "resize" not in said:
-        given["resize"] = job_type.resize
+    for name in ("command", "success", "resize", "idle_timeout"):
+        if (value := getattr(job_type, name)) is not None and name not in said:
+            given[name] = value
     if job_type.restart is not None:
         own = {name: getattr(spec.restart, name) for name in spec.restart.model_fields_set}
         given["restart"] = job_type.restart.model_copy(update=own)

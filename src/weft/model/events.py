@@ -102,11 +102,13 @@ class StoringFailed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A person wants something of the job."""
+    """A person wants something of the job, or Weft does for a reason that it gives."""
 
     desire: Desire
     checkpoint: int | None = None
     """When it is resumed: go on from this one instead of the newest."""
+    why: str | None = None
+    """When no person asked for it to be halted: what for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,6 +322,8 @@ class TrainingJobSpec(Strict):
     """The job fails when it has been running for longer."""
     stall_timeout: Duration | None = None
     """A task that is silent for so long (no log, metric or heartbeat) is killed and counts as failed; 0: never."""
+    idle_timeout: Duration | None = None
+    """The job is halted when none of its tasks was active (`weft.active()`) for so long; 0: never."""
     max_wait: Duration | None = None
     """The job fails when it has waited for its place for longer."""
     grace: Duration = 30.0

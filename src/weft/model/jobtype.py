@@ -15,6 +15,7 @@ from pydantic import Field, StringConstraints
 
 from weft.model.job import Metric, Restart, Role, TaskTemplate, Template
 from weft.model.problems import Problem
+from weft.model.quantities import Duration
 from weft.model.resource import Metadata, Name, Strict, Text
 from weft.model.template import command_mistakes, mistakes
 
@@ -43,9 +44,11 @@ class JobTypeSpec(Strict):
     roles: dict[Name, Role] = Field(default_factory=dict)
     """Defaults by role; a job may have further roles only where the type lists none or one."""
     template: Template = Field(default_factory=lambda: _NO_TEMPLATE)
+    command: Annotated[list[Text], Field(min_length=1)] | None = None
+    """What jobs run that say nothing about it; `success`, `restart`, `idleTimeout` and `metrics` likewise."""
     success: Literal["chief", "all"] | None = None
-    """What jobs have that say nothing about it, as `restart` and `metrics`."""
     restart: Restart | None = None
+    idle_timeout: Duration | None = None
     metrics: list[Metric] = Field(default_factory=list)
     elastic: bool = True
     """Whether jobs may change their size; else minReplicas and maxReplicas are refused."""

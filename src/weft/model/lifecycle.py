@@ -534,8 +534,9 @@ def _settle(status: JobStatus, gang: Gang, now: float, *, stop: bool = False) ->
         status = changed(status, tasks=tuple(tasks))
     match status.desire:
         case Desire.HALT if not status.succeeded:
-            halted = changed(status, state=S.HALTED, failure=None, reason="halted; checkpoints are kept")
-            return Outcome(halted, (Release(), Retire()), "halted")
+            cause = "halted" if status.halted_for is None else f"halted: {status.halted_for}"
+            halted = changed(status, state=S.HALTED, failure=None, reason=f"{cause}; checkpoints are kept")
+            return Outcome(halted, (Release(), Retire()), cause)
         case Desire.CANCEL | Desire.DELETE:
             cancelled = changed(status, state=S.CANCELLED, failure=None, reason="cancelled", finished=now)
             return Outcome(cancelled, (Release(), Retire()), "cancelled")
@@ -608,7 +609,8 @@ def _asked(status: JobStatus, event: Asked, gang: Gang, now: float) -> Outcome:
         return _unchanged(status)
     if event.desire is Desire.HALT and status.state is S.STORING:
         raise Refused("is storing its results and will be COMPLETED in a moment")
-    wanted = changed(status, desire=event.desire, reason=f"{event.desire} asked")
+    reason = f"{event.desire} asked" if event.why is None else f"is being halted: {event.why}"
+    wanted = changed(status, desire=event.desire, reason=reason, halted_for=event.why)
     match status.state:
         case S.PENDING | S.QUEUED | S.PREEMPTED:
             settled = _settle(wanted, gang, now)

@@ -139,6 +139,8 @@ class JobStatus:
     restarts: int = 0
     giving_way: str | None = None
     """Who the job is being stopped for; it waits for its turn again once nothing of it runs."""
+    halted_for: str | None = None
+    """Why it is being halted, or is, if no person asked for it."""
     preemptions: int = 0
     ran: float = 0.0
     """Seconds of the runs that gave way."""

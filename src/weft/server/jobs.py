@@ -352,7 +352,8 @@ class JobOperations:
         job = self._find(request)
         if job.status.state.idle:
             await self._control.settled(job)
-        return _json(live.document(job))
+            return _json(live.document(job))
+        return _json(live.document(job, await asyncio.to_thread(self._control.backend.urls, job)))
 
     def _find(self, request: Request) -> LiveJob:
         return self._control.find(request.path_params["name"])

@@ -33,6 +33,7 @@ from weft.model.job import MetricSource
 from weft.model.node import Node
 from weft.model.quantities import show_bytes
 from weft.model.status import Exit, TaskState
+from weft.runtime.announce import announced
 from weft.runtime.checkpoint import STEP
 from weft.runtime.identity import start_time
 
@@ -461,7 +462,7 @@ class LocalBackend:
         if patience is not None:
             patience.gone(task)
 
-    # ── tasks that hang ──
+    # ── what tasks say of themselves ──
 
     def heard(self, uid: str, tasks: Sequence[str]) -> dict[str, float]:
         return {task: self._last_heard(uid, task) for task in tasks}
@@ -470,6 +471,16 @@ class LocalBackend:
         return max(
             _modified(self.metrics_file(uid, task)), _modified(self.log(uid, task).newest() or ""), 0.0
         )
+
+    def active(self, uid: str, tasks: Sequence[str]) -> dict[str, float]:
+        folder = self.folder(uid)
+        return {task: _modified(folder.activity(task)) for task in tasks}
+
+    def urls(self, job: Assignment) -> dict[str, str]:
+        folder = self.folder(job.uid)
+        running = [task for task in job.status.tasks if task.state is TaskState.RUNNING]
+        found = {task.name: announced(folder.url(task.name, task.launch)) for task in running}
+        return {task: url for task, url in found.items() if url is not None}
 
     async def dump(self, job: Assignment, name: str) -> bool:
         births = {

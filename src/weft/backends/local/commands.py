@@ -154,6 +154,8 @@ def task_environment(
         "WEFT_RESTARTS": str(status.restarts),
         "WEFT_LAUNCH": str(shared.launch),
         "WEFT_METRICS_FILE": f"{folder.task(task.name)}/metrics.jsonl",
+        "WEFT_ACTIVITY_FILE": folder.activity(task.name),
+        "WEFT_URL_FILE": folder.url(task.name, shared.launch),
         "WEFT_NODE": binding.node,
         "WEFT_GPUS": gpus,
         "DATA_DIR": shared.data,
@@ -171,6 +173,8 @@ def task_environment(
     }
     if job.status.checkpoint is not None:
         own["WEFT_CHECKPOINT_STEP"] = job.status.checkpoint
+    if job.spec.idle_timeout:
+        own["WEFT_IDLE_TIMEOUT"] = f"{job.spec.idle_timeout:g}"
     if task.request.gpu_share:
         own["WEFT_GPU_SHARE"] = f"{task.request.gpu_share / 1000:g}"
     if node_has_gpus or binding.gpus:

@@ -44,6 +44,14 @@ class JobFolder:
     def task(self, name: str) -> str:
         return f"{self.root}/task-{name}"
 
+    def activity(self, task: str) -> str:
+        """Its time is when the task last was in use."""
+        return f"{self.task(task)}/active"
+
+    def url(self, task: str, launch: int) -> str:
+        """What the task has announced; of each launch, so that none is taken for that of the next."""
+        return f"{self.task(task)}/url-{launch}"
+
     def journal(self, number: int) -> str:
         return f"{self.root}/launch-{number}.journal"
 

@@ -95,12 +95,13 @@ def run(
       weft run train.py --replicas 4 --cpu 1 --memory 1Gi -- --lr 0.1
       weft run --detach --name hello -- sh -c 'echo hi'
       weft run job.yaml
+      weft run --type notebook --gpu 1
       weft run train.py --gpu 2 --dry-run -o yaml
 
     Parameters
     ----------
     target
-        A script (its folder is sent along) or a job file; the arguments, or a whole command, follow --.
+        A script (its folder is sent along) or a job file; the arguments, or a whole command, follow --. Left out: what the type runs.
     replicas
         How many tasks run it; they start together or not at all.
     min_replicas
@@ -202,6 +203,8 @@ def run(
     python = active_python(os.environ)
     document = job_of(target, rest, options, code=code, python=python, here=Path.cwd())
     client = connected()
+    if target is None and not rest:
+        _in_python(client, document.value["spec"], python)
     if dry_run:
         with meter() as progress:
             checked = client.check(document, progress=progress)
@@ -222,6 +225,15 @@ def run(
     from weft.cli.follow import follow
 
     return follow(client, job)
+
+
+def _in_python(client: Client, spec: dict[str, Any], python: str) -> None:
+    """What a job's type runs, run by the interpreter that is active here, as a script would be."""
+    if python == "python":
+        return
+    command = client.job_type(spec["type"])["spec"].get("command") or [""]
+    if command[0] == "python":
+        spec["command"] = [python, *command[1:]]
 
 
 def _warned(client: Client, name: str) -> bool:

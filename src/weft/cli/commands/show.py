@@ -99,11 +99,12 @@ def heading(document: Json, colour: bool) -> str:
     command = " ".join([*(spec.get("command") or ()), *(spec.get("args") or ())])
     rows = (
         ("state", f"{painted}{f': {reason}' if reason else ''}"),
+        ("url", _below(_urls(status.get("urls") or {}))),
         ("type", spec.get("type")),
         ("command", command if len(command) <= 300 else command[:299] + "…"),
         ("size", sizes(spec.get("roles") or {}, status.get("tasks") or ())),
         ("gave way", _times(status.get("preemptions") or 0)),
-        ("asks for", "\n".join(f"{'':11}{role}" for role in asked(spec.get("roles") or {})).strip()),
+        ("asks for", _below(asked(spec.get("roles") or {}))),
         ("code", _code(spec.get("code") or {})),
         ("queue", f"{spec.get('queue', 'default')}, priority {spec.get('priority', 0)}"),
         ("owner", metadata.get("owner")),
@@ -113,6 +114,16 @@ def heading(document: Json, colour: bool) -> str:
     )
     lines = [terminal.paint(f"job {metadata['name']}", "bold", colour)]
     return "\n".join([*lines, *(f"  {name:<9}{value}" for name, value in rows if value)])
+
+
+def _below(lines: Sequence[str]) -> str:
+    """Several values of one name, one under the other."""
+    return f"\n{'':11}".join(lines)
+
+
+def _urls(urls: dict[str, str]) -> list[str]:
+    """Where its tasks can be reached; which is which, if several can."""
+    return [*urls.values()] if len(urls) == 1 else [f"{task}: {url}" for task, url in urls.items()]
 
 
 def asked(roles: Json) -> list[str]:
