@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,7 +33,7 @@ class Reply:
     """Close the connection without an answer."""
     close: bool = False
     """Close the connection after the answer, without saying so before."""
-    chunks: list[bytes] | None = None
+    chunks: Iterable[bytes] | None = None
 
 
 @dataclass

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -74,6 +75,67 @@ def test_run_follows_to_the_end(server: FakeServer, capsys: Captured) -> None:
         "job a COMPLETED after 2.5s",
         "next: weft show a",
     ]
+
+
+def test_run_says_where_the_job_can_be_reached_as_soon_as_it_can(
+    server: FakeServer, capsys: Captured
+) -> None:
+    runnable(server, "COMPLETED")
+    looked = threading.Event()
+
+    def answer(_: Asked) -> Reply:
+        looked.set()
+        return Reply(job("a", "PROCESSING", urls={"worker-0": "http://127.0.0.1:9/?token=t"}))
+
+    def history() -> Iterator[bytes]:
+        yield from sse(("event", {"seq": 1, "time": 1.0, "state": "PROCESSING", "cause": "why"}))
+        assert looked.wait(10)
+        yield from states("COMPLETED")
+
+    server.on("GET", "/v1/jobs/a", answer, Reply(job("a", "COMPLETED")))
+    server.on("GET", "/v1/jobs/a/events", Reply(chunks=history()))
+    assert dispatch(["run", "--name", "a", "--", "true"]) == 0
+    assert capsys.readouterr().err.splitlines().count("open http://127.0.0.1:9/?token=t") == 1
+
+
+def test_what_a_type_runs_is_run_by_the_active_interpreter(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch()
+    server.on("POST", "/v1/jobs", Reply(job("a-1", "PENDING")))
+    server.on("GET", "/v1/jobtypes/notebook", Reply({"spec": {"command": ["python", "-m", "jupyterlab"]}}))
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    assert dispatch(["run", "--type", "notebook", "--dry-run"]) == 0
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
+    assert dispatch(["run", "--type", "notebook", "--dry-run"]) == 0
+    sent = [asked.json()["spec"] for asked in server.asked if asked.method == "POST"]
+    assert sent == [
+        {"type": "notebook"},
+        {"type": "notebook", "command": [str(python), "-m", "jupyterlab"]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("urls", "shown"),
+    [
+        ({"worker-0": "http://127.0.0.1:9/"}, ["  url      http://127.0.0.1:9/"]),
+        (
+            {"worker-0": "http://127.0.0.1:9/", "board-0": "http://127.0.0.1:8/"},
+            ["  url      worker-0: http://127.0.0.1:9/", "           board-0: http://127.0.0.1:8/"],
+        ),
+        ({}, []),
+    ],
+)
+def test_show_tells_where_a_job_can_be_reached(
+    server: FakeServer, capsys: Captured, urls: dict[str, str], shown: list[str]
+) -> None:
+    server.on("GET", "/v1/jobs/a", Reply(job("a", "PROCESSING", urls=urls)))
+    server.on("GET", "/v1/jobs/a/events", Reply({"items": []}))
+    assert dispatch(["show", "a"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "http://" in line] == shown
 
 
 def test_run_fails_when_the_job_fails(server: FakeServer, capsys: Captured) -> None:

@@ -119,6 +119,14 @@ def test_every_command_exists_and_explains_itself() -> None:
         assert summary.endswith(".")
 
 
+def test_a_type_may_say_itself_what_it_runs() -> None:
+    value = job(None, type="notebook", gpu=1).value
+    assert value["metadata"] == {"generateName": "notebook-"}
+    assert value["spec"] == {"type": "notebook", "roles": {"worker": {"resources": {"gpu": 1}}}}
+    with pytest.raises(BadOption, match="say what to run"):
+        job(None)
+
+
 # ── scripts ──
 
 

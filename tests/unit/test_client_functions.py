@@ -263,7 +263,18 @@ def test_import_weft_is_light() -> None:
 
 
 def test_the_public_names() -> None:
-    inside = ["checkpoint", "heartbeat", "log", "on_preempt", "ps", "run", "shards", "stopping"]
+    inside = [
+        "active",
+        "announce",
+        "checkpoint",
+        "heartbeat",
+        "log",
+        "on_preempt",
+        "ps",
+        "run",
+        "shards",
+        "stopping",
+    ]
     assert dir(weft) == ["Client", "Job", "__version__", *inside]
     with pytest.raises(AttributeError, match="it offers Client, Job"):
         _ = weft.nope  # type: ignore[attr-defined]

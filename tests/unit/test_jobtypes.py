@@ -166,6 +166,19 @@ def test_a_type_says_how_its_jobs_are_resized() -> None:
     assert not gang_of(own.spec).restart_to_resize
 
 
+def test_a_notebook_needs_nothing_said() -> None:
+    document = {"metadata": {"name": "lab"}, "spec": {"type": "notebook"}}
+    spec = read_job(document, "job").spec
+    assert (spec.command, spec.idle_timeout) == (["python", "-m", "jupyterlab"], 3600.0)
+    own = {"type": "notebook", "command": ["jupyter", "notebook"], "idleTimeout": 0, "restart": {"max": 1}}
+    spec = read_job({"spec": own}, "job").spec
+    assert (spec.command, spec.idle_timeout) == (["jupyter", "notebook"], 0.0)
+    assert (spec.restart.policy, spec.restart.max) == ("exit-code", 1)
+    assert refusals(type="notebook", roles={"worker": {"replicas": 2}}) == [
+        "spec.roles.worker: there is one notebook in a job: its worker"
+    ]
+
+
 def test_a_job_may_write_the_template_itself_and_mistakes_are_found() -> None:
     [told] = refusals(template={"env": {"A": "${hosts.ps}"}})
     assert told.startswith("spec.template.env.A: ${hosts.ps}: there is no role ps; the roles are worker")

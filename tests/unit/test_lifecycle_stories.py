@@ -340,6 +340,14 @@ class TestHalt:
         assert story.instructions[-2:] == [Release(), Retire()]
         assert (story.status.failure, story.status.finished) == (None, None)
 
+    def test_one_that_no_person_asked_for_says_why_until_it_runs_again(self) -> None:
+        story = Story(a_gang()).running().hears(Asked(Desire.HALT, why="nobody is there"))
+        assert story.status.reason == "is being halted: nobody is there"
+        story.ends("worker-0", signal=15)
+        assert story.status.reason == "halted: nobody is there; checkpoints are kept"
+        story.hears(Asked(Desire.RUN))
+        assert (story.status.state, story.status.halted_for) == (State.QUEUED, None)
+
     def test_tasks_that_are_just_starting_are_stopped_once_they_run(self) -> None:
         story = Story(pair()).deploying().hears(Provisioned(), Asked(Desire.HALT))
         assert story.told_now(story.launched()) == [Stop(("worker-0", "worker-1"), 30.0)]

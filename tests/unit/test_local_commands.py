@@ -81,6 +81,15 @@ class TestHosts:
             hosts({})
 
 
+def test_a_task_knows_where_to_say_what_it_is_used_for(tmp_path: Path) -> None:
+    (env,) = environments(tmp_path, placed(idleTimeout="30m"))
+    assert env["WEFT_IDLE_TIMEOUT"] == "1800"
+    assert env["WEFT_ACTIVITY_FILE"] == f"{tmp_path}/u1/task-worker-0/active"
+    assert env["WEFT_URL_FILE"] == f"{tmp_path}/u1/task-worker-0/url-1"
+    (never,) = environments(tmp_path, placed(idleTimeout=0))
+    assert "WEFT_IDLE_TIMEOUT" not in never
+
+
 def test_local_ranks_count_the_tasks_of_a_node(tmp_path: Path) -> None:
     found = environments(tmp_path, placed(roles={"worker": {"replicas": 5}}))
     assert [env["LOCAL_RANK"] for env in found] == ["0", "0", "1", "1", "2"]
