@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -230,6 +231,20 @@ def test_a_notebook_that_nobody_uses_is_halted_and_one_at_work_is_not(new_server
     notebook.open()
     server.ask("lab", "cancel")
     server.wait_for("lab", "CANCELLED")
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+def test_in_a_sandbox_a_notebook_is_saved_and_stopped(new_server: New, tmp_path: Path):
+    server = new_server("--cpu", "4")
+    notebook = Notebook(server, "lab", tmp_path, isolation="sandbox", env={"HOME": "/usr"})
+    notebook.open()
+    notebook.kernel()
+    content = json.loads((EXAMPLE / "first.ipynb").read_text())
+    notebook.call("PUT", "api/contents/mine.ipynb", {"type": "notebook", "content": content})
+    server.ask("lab", "halt")
+    server.wait_for("lab", "HALTED")
+    assert [task["exit"]["code"] for task in server.status("lab")["tasks"]] == [128 + signal.SIGTERM]
+    assert (server.folder("lab") / "results" / "mine.ipynb").exists()
 
 
 def test_without_jupyter_the_log_says_what_to_install(new_server: New, tmp_path: Path):

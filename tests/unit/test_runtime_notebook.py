@@ -16,7 +16,7 @@ import pytest
 import weft
 from support.fake_server import FakeServer, Reply, fake_server
 from weft.runtime.announce import announced
-from weft.runtime.notebook import Jupyter, Watch, bring, found, last_active, token_file
+from weft.runtime.notebook import Jupyter, Watch, bring, found, last_active, settings, token_file
 
 SOURCE = str(Path(weft.__file__).parent.parent)
 NOW = 2_000_000_000.0
@@ -66,6 +66,15 @@ def test_the_jobs_files_are_copied_once_and_nothing_of_a_persons_is_lost(tmp_pat
     (work / "sub" / "b.py").unlink()
     bring(str(code), str(work), str(mark))
     assert not (work / "sub" / "b.py").exists()
+
+
+def test_where_home_is_read_only_its_settings_are_kept_with_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert settings("/kept") == {}
+    monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
+    assert settings("/kept")["JUPYTER_DATA_DIR"] == "/kept/data"
 
 
 # ── what it tells of itself ──
@@ -138,12 +147,22 @@ def test_it_is_announced_when_it_answers_and_not_before(
     server.on("GET", "/api/status", Reply({}, 503), Reply({}))
     assert (watch.look(), announced(str(url))) == (0.1, None)
     assert (watch.look(), announced(str(url))) == (2.0, f"{jupyter.url}?token=t")
-    server.on("GET", "/api/kernels", Reply([{"execution_state": "idle", "last_activity": stamp(1_000_000)}]))
-    os.utime(jupyter.root, (1, 1))
-    watch.look()
-    assert activity.stat().st_mtime == 1_000_000
-    server.on("GET", "/api/kernels", Reply(hang_up=True))
-    assert watch.look() == 2.0
+    answered = activity.stat().st_mtime
+    assert answered > time.time() - 60
+    idle = {"execution_state": "idle", "last_activity": stamp(1_000_000)}
+    server.on(
+        "GET",
+        "/api/kernels",
+        Reply([idle]),
+        Reply(hang_up=True),
+        Reply([{**idle, "execution_state": "busy"}]),
+    )
+    times = []
+    for _ in range(3):
+        assert watch.look() == 2.0
+        times.append(activity.stat().st_mtime)
+    assert times[:2] == [answered, answered]
+    assert times[2] > answered
 
 
 # ── from its start to its end ──
@@ -201,7 +220,12 @@ def test_one_that_was_killed_is_worth_another_try(tmp_path: Path) -> None:
 
 
 def test_sigterm_reaches_it_and_its_own_end_is_waited_for(tmp_path: Path) -> None:
-    then = "import signal; signal.signal(15, lambda *_: (print('saved', flush=True), sys.exit(0))); print('up', flush=True); time.sleep(60)"
+    then = """
+import signal
+signal.signal(15, lambda *_: (os.write(1, b"saved\\n"), os._exit(0)))
+os.write(1, b"up\\n")
+time.sleep(60)
+"""
     process = jupyter_that(then, tmp_path)
     assert process.stdout is not None
     while "up" not in process.stdout.readline():

@@ -114,6 +114,19 @@ def _copied(source: str, target: str) -> None:
         os.replace(f"{target}.weft-part", target)
 
 
+def settings(kept: str) -> dict[str, str]:
+    """Where Jupyter writes its secrets and settings: at home, or with the job where home is read-only (a sandbox)."""
+    home = os.path.expanduser("~")
+    if os.access(home, os.W_OK):
+        return {}
+    return {
+        "JUPYTER_DATA_DIR": f"{kept}/data",
+        "JUPYTER_CONFIG_DIR": f"{kept}/config",
+        "IPYTHONDIR": f"{kept}/ipython",
+        "JUPYTER_PATH": f"{home}/.local/share/jupyter",  # its kernels are still found
+    }
+
+
 def arguments(address: str, work: str) -> list[str]:
     host, _, port = address.rpartition(":")
     own = [
@@ -171,22 +184,49 @@ class Watch:
     def __init__(self, runtime: str, idle_timeout: float):
         self._runtime = runtime
         self._look = min(LOOK, idle_timeout / 20) if idle_timeout else LOOK
+        self._last = 0.0
         self.jupyter: Jupyter | None = None
 
     def look(self) -> float:
-        """Look once; seconds until the next time."""
+        """Look once; seconds until the next time. A server that is starting is at work."""
+        now = time.time()
         try:
             if self.jupyter is not None:
-                active(last_active(self.jupyter, time.time()))
+                self._last = max(self._last, last_active(self.jupyter, now))
                 heartbeat()
-            elif (jupyter := found(self._runtime)) is not None:
-                jupyter.get("status")
-                announce(jupyter.shown)
-                self.jupyter = jupyter
-                print("weft: Jupyter answers; weft show tells its URL", flush=True)
+            else:
+                self._last = now
+                self._meet()
         except (OSError, ValueError, KeyError, TypeError, HTTPException):
             pass  # what does not answer now may do so next time; a stallTimeout notices that it never does
+        active(self._last)
         return STARTING if self.jupyter is None else self._look
+
+    def _meet(self) -> None:
+        jupyter = found(self._runtime)
+        if jupyter is not None:
+            jupyter.get("status")
+            announce(jupyter.shown)
+            self.jupyter = jupyter
+            print("weft: Jupyter answers; weft show tells its URL", flush=True)
+
+
+class Order:
+    """The order to stop, passed on to the server: in a container nobody else tells it."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def told(self, number: int, frame: object) -> None:
+        self.asked = True
+        if self._process is not None:
+            self._process.terminate()
+
+    def given_to(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        if self.asked:  # before there was anyone to tell
+            process.terminate()
 
 
 def main(argv: list[str]) -> int:
@@ -196,34 +236,31 @@ def main(argv: list[str]) -> int:
     bring(code, work, os.path.join(kept, "brought"))
     runtime = os.path.join(os.environ.get("TMPDIR") or kept, "jupyter")
     shutil.rmtree(runtime, ignore_errors=True)
-    env = {**os.environ, "JUPYTER_TOKEN_FILE": token_file(kept), "JUPYTER_RUNTIME_DIR": runtime}
-    asked: list[int] = []
+    own = {"JUPYTER_TOKEN_FILE": token_file(kept), "JUPYTER_RUNTIME_DIR": runtime}
+    env = {**settings(kept), **os.environ, **own}
+    order = Order()
+    signal.signal(signal.SIGTERM, order.told)
     try:
         process = subprocess.Popen([*command, *arguments(address, work)], env=env, cwd=work)
     except OSError as problem:
         print(f"weft: cannot start {command[0]}: {problem.strerror}", file=sys.stderr)
         return 127
-
-    def told(number: int, frame: object) -> None:
-        asked.append(number)
-        process.terminate()  # in a container nobody else tells it
-
-    signal.signal(signal.SIGTERM, told)
+    order.given_to(process)
     watch = Watch(runtime, float(os.environ.get("WEFT_IDLE_TIMEOUT") or 0))
     ended = select.poll()
     ended.register(os.pidfd_open(process.pid), select.POLLIN)
     while not ended.poll(watch.look() * 1000):
         pass
-    code_of_it = process.wait()
-    if asked:
+    ending = process.wait()
+    if order.asked:
         return STOPPED
-    if code_of_it and watch.jupyter is None:
+    if ending > 0 and watch.jupyter is None:
         print(
             f"weft: {' '.join(command)} ended before it answered; is Jupyter installed for it? "
-            f"({command[0]} -m pip install jupyterlab)",
+            f"({sys.executable} -m pip install jupyterlab)",
             file=sys.stderr,
         )
-    return code_of_it if code_of_it >= 0 else 128 - code_of_it
+    return ending if ending >= 0 else 128 - ending
 
 
 if __name__ == "__main__":
