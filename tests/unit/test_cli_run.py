@@ -80,7 +80,7 @@ def test_every_option() -> None:
     line = (
         "run t.py --replicas 2 --cpu 500m --memory 1Gi --gpu 1 --gpu-type v100 --size s --name n --type t "
         "--env A=1 --env B=2 --secret s:k=E --priority high --queue q --image i --isolation sandbox --spread "
-        "--one-node --deadline 2h --restart on-failure --max-restarts 5 --label a=b --label c=d --code . "
+        "--one-node --deadline 2h --idle-timeout 30m --restart on-failure --max-restarts 5 --label a=b --label c=d --code . "
         "--min-replicas 1 --max-replicas 4 --same-rack --same-fabric --gpu-memory 40Gi --gpu-generation 8 "
         "--device rdma=1 --device fpga=2 --selector disk=ssd --selector zone=b --toleration spot --toleration old "
         "--detach --dry-run -o yaml"
@@ -120,9 +120,10 @@ def test_every_command_exists_and_explains_itself() -> None:
 
 
 def test_a_type_may_say_itself_what_it_runs() -> None:
-    value = job(None, type="notebook", gpu=1).value
+    value = job(None, type="notebook", gpu=1, idle_timeout="0").value
     assert value["metadata"] == {"generateName": "notebook-"}
-    assert value["spec"] == {"type": "notebook", "roles": {"worker": {"resources": {"gpu": 1}}}}
+    worker = {"resources": {"gpu": 1}}
+    assert value["spec"] == {"type": "notebook", "idleTimeout": 0, "roles": {"worker": worker}}
     with pytest.raises(BadOption, match="say what to run"):
         job(None)
 

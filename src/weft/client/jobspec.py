@@ -49,6 +49,7 @@ class JobOptions:
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Sequence[str] = ()
     deadline: str | float | None = None
+    idle_timeout: str | float | None = None
     restart: str | None = None
     max_restarts: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -90,6 +91,8 @@ def overlay(document: Mapping[str, Any], options: JobOptions, args: Sequence[str
     for name in ("type", "queue", "image", "isolation", "deadline"):
         if (value := getattr(options, name)) is not None:
             spec[name] = value
+    if options.idle_timeout is not None:
+        spec["idleTimeout"] = _number_or_text(options.idle_timeout)
     if options.priority is not None:
         spec["priority"] = _number_or_text(options.priority)
     if args:
@@ -187,7 +190,7 @@ def _list(whole: dict[str, Any], name: str) -> list[Any]:
     return part
 
 
-def _number_or_text(value: str | int) -> str | int:
+def _number_or_text(value: str | float) -> str | float:
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
 
 

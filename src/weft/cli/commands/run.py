@@ -76,6 +76,7 @@ def run(
     selector: list[str] | None = None,
     toleration: list[str] | None = None,
     deadline: str | None = None,
+    idle_timeout: str | None = None,
     restart: str | None = None,
     max_restarts: int | None = None,
     label: list[str] | None = None,
@@ -154,6 +155,8 @@ def run(
         Also nodes with this taint, which all other jobs are kept from. Repeatable.
     deadline
         The job fails when it runs for longer: 30m, 2h.
+    idle_timeout
+        The job is halted when nothing is done in it for so long (notebooks: 1h); 0 for never.
     restart
         never, on-failure, always or exit-code.
     max_restarts
@@ -196,6 +199,7 @@ def run(
         selector=key_values(selector or (), "--selector"),
         tolerations=toleration or (),
         deadline=deadline,
+        idle_timeout=idle_timeout,
         restart=restart,
         max_restarts=max_restarts,
         labels=key_values(label or (), "--label"),
