@@ -424,8 +424,8 @@ def test_apply_reports_every_refused_file_and_submits_none(
     assert dispatch(["apply", "-f", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert "2 of 2 jobs are refused" in said
-    assert "a.yaml: spec.command: is bad" in said
-    assert "b.yaml: spec.command: is bad" in said
+    assert "a.yaml:3:8: spec.command: is bad" in said
+    assert "b.yaml:3:8: spec.command: is bad" in said
 
 
 # ── secrets ──

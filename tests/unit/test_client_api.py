@@ -89,14 +89,14 @@ def test_a_refused_file_is_named(server: FakeServer, client: Client, tmp_path: P
     (tmp_path / "job.yaml").write_text("spec: {cpus: 1}\n")
     problem = {"field": "spec.cpus", "message": "unknown field"}
     server.on("POST", "/v1/jobs", Reply({"title": "Not valid", "problems": [problem]}, 422))
-    with pytest.raises(BadDocument, match=r"job\.yaml: spec\.cpus: unknown field"):
+    with pytest.raises(BadDocument, match=r"job\.yaml:1:8: spec\.cpus: unknown field"):
         client.submit(tmp_path / "job.yaml")
 
 
 def test_a_missing_code_folder_is_blamed_on_the_file(client: Client, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("spec: {code: {path: nope}}\n")
     with pytest.raises(
-        BadDocument, match=r"job\.yaml: spec\.code\.path: cannot pack .*nope: there is no such folder"
+        BadDocument, match=r"job\.yaml:1:15: spec\.code\.path: cannot pack .*nope: there is no such folder"
     ):
         client.submit(tmp_path / "job.yaml")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.client.documents import Document, find_files, load_documents, refused
-from weft.client.errors import ApiError, BadDocument
+from weft.client.documents import Document, find_files, load_documents
+from weft.client.errors import BadDocument
 
 
 def load(tmp_path: Path, text: str, name: str = "job.yaml") -> list[Document]:
@@ -84,14 +84,3 @@ def test_folders_are_searched(tmp_path: Path) -> None:
         (tmp_path / name).write_text("{}")
     found = find_files([str(tmp_path), "-"])
     assert [path.replace(str(tmp_path) + "/", "") for path in found] == ["a.json", "b.yaml", "sub/c.yml", "-"]
-
-
-def test_a_refusal_names_the_file_and_every_problem() -> None:
-    problems = [
-        {"field": "spec.cpus", "message": "unknown field; did you mean cpu?"},
-        {"field": "spec.deadline", "message": "write a duration", "value": '"x"'},
-    ]
-    error = ApiError(422, {"title": "Not valid", "detail": "…", "problems": problems}, "/v1/jobs")
-    text = str(refused(Document({}, "job.yaml", Path()), error))
-    assert text.startswith("job.yaml:\n  spec.cpus: unknown field; did you mean cpu?\n")
-    assert text.endswith('spec.deadline: write a duration (got "x")')

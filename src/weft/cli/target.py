@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from weft.client.documents import SUFFIXES, Document, load_documents
@@ -47,7 +48,7 @@ def _file_job(target: str, rest: Sequence[str], options: JobOptions, code: str |
     value = overlay(document.value, options, args=rest)
     if code is not None:
         value["spec"]["code"] = {"path": os.path.abspath(code)}  # noqa: PTH100
-    return Document(value, document.source, document.folder)
+    return replace(document, value=value)
 
 
 def _script_job(

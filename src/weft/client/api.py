@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.client.documents import Document, listed, load_documents, refused
+from weft.client.documents import Document, load_documents
 from weft.client.errors import (
     ApiError,
     BadDocument,
@@ -27,6 +27,7 @@ from weft.client.errors import (
 )
 from weft.client.home import Endpoint, find_endpoint, home_folder
 from weft.client.progress import Counted, Progress
+from weft.client.refusals import blamed, refused
 from weft.client.sse import Event, Parser
 from weft.client.transport import Answer, Transport, segment
 
@@ -116,8 +117,9 @@ class Client:
             others = self._problems({**document.value, "spec": {**document.value["spec"], "code": None}})
             if not (document.source or others):
                 raise
-            lines = [f"spec.code.path: {problem}", *map(describe_problem, others)]
-            raise BadDocument(document.source or "Not valid", listed(lines), problem.next) from None
+            wrong = [("spec.code.path", f"spec.code.path: {problem}")]
+            wrong += [(other.get("field") or "", describe_problem(other)) for other in others]
+            raise blamed(document, wrong, problem.next) from None
         except ApiError as error:
             raise (refused(document, error) if error.problems and document.source else error) from None
 
@@ -357,10 +359,13 @@ class Client:
     def _put(self, where: str, what: str, given: Mapping[str, Any] | Document) -> Json:
         document = given if isinstance(given, Document) else Document(dict(given), "", Path.cwd())
         if document.name is None:
-            raise BadDocument(document.source or "Not valid", f"metadata.name is missing: the {what}'s name")
+            raise blamed(document, [("metadata.name", f"metadata.name: is required: the {what}'s name")])
         try:
             kept: Json = self.ask("PUT", f"/v1/{where}/{segment(document.name)}", body=document.value)
         except ApiError as error:
+            for problem in error.problems:
+                if problem.get("field") == "path.name":  # where this method has put it
+                    problem["field"] = "metadata.name"
             raise (refused(document, error) if error.problems and document.source else error) from None
         return kept
 

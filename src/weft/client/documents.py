@@ -7,13 +7,15 @@ stay text, because a job has none.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from weft.client.errors import ApiError, BadDocument, describe_problem
+from weft.client.errors import BadDocument
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -27,6 +29,14 @@ class Document:
     """The file as the person named it, with the line where it has several documents."""
     folder: Path
     """What relative paths in it are relative to."""
+    file: str = ""
+    """The file alone."""
+    text: str = field(default="", repr=False)
+    """All of the file, to find the lines of what is refused; empty where there is none."""
+    number: int = 0
+    """Which document of the file it is, from 0; those that are empty count, too."""
+    written: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What the file says; `value` may have been changed by options."""
 
     @property
     def name(self) -> str | None:
@@ -56,25 +66,34 @@ def load_documents(path: str) -> list[Document]:
     if not values:
         raise BadDocument(source, "there is no document in it")
     documents = []
-    for line, value in values:
+    for number, line, value in values:
         where = source if len(values) == 1 else f"{source}:{line}"
         if not isinstance(value, dict):
             raise BadDocument(
                 where, f"a document is a mapping of fields (apiVersion, kind, ...), not {_kind(value)}"
             )
-        documents.append(Document(value, where, folder))
+        documents.append(Document(value, where, folder, source, text, number, value))
     return documents
 
 
-def refused(document: Document, error: ApiError) -> BadDocument:
-    """The server's refusal of a document, with the file in front."""
-    lines = [describe_problem(problem) for problem in error.problems] or [error.detail or error.title]
-    return BadDocument(document.source, listed(lines), error.next or "weft schema TrainingJob")
+def node_of(document: Document) -> Any:
+    """The document as YAML nodes, which know their lines; None where its file cannot be read so."""
+    import yaml
 
-
-def listed(lines: Sequence[str]) -> str:
-    """One cause in the sentence, several below it."""
-    return lines[0] if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)
+    text = document.text
+    if document.file.endswith(".json"):
+        # What JSON has and YAML has not, at the same length: tabs between its parts, and characters in two halves.
+        text = re.sub(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", "______", text.replace("\t", " "))
+    loader = _loader_class()(text)
+    try:
+        node = None
+        for _ in range(document.number + 1):
+            node = loader.get_node() if loader.check_node() else None
+        return node
+    except (yaml.YAMLError, RecursionError):
+        return None
+    finally:
+        loader.dispose()
 
 
 def _read(path: str) -> tuple[str, str, Path]:
@@ -89,10 +108,11 @@ def _read(path: str) -> tuple[str, str, Path]:
         raise BadDocument(path, (problem.strerror or str(problem)).lower()) from None
 
 
-def _parse(text: str, source: str, json_file: bool) -> Iterator[tuple[int, Any]]:
+def _parse(text: str, source: str, json_file: bool) -> Iterator[tuple[int, int, Any]]:
+    """Number, first line and value of each document."""
     if json_file:
         try:
-            yield 1, json.loads(text, object_pairs_hook=_unique_pairs)
+            yield 0, 1, json.loads(text, object_pairs_hook=_unique_pairs)
         except json.JSONDecodeError as problem:
             place = f"{source}:{problem.lineno}:{problem.colno}"
             raise BadDocument(place, f"not JSON: {problem.msg}") from None
@@ -103,12 +123,14 @@ def _parse(text: str, source: str, json_file: bool) -> Iterator[tuple[int, Any]]
 
     loader = _loader_class()(text)
     try:
-        while loader.check_node():
+        for number in count():
+            if not loader.check_node():
+                break
             node = loader.get_node()
             _check_keys(node)
             value = loader.construct_document(node)
             if value is not None:
-                yield node.start_mark.line + 1, value
+                yield number, node.start_mark.line + 1, value
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         place = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,9 +110,7 @@ def run(
         raise TypeError("args, kwargs and code belong to a function; a job document says its own")
     client = client or default_client()
     document = client.as_document(job)
-    from weft.client.documents import Document
-
-    return client.submit(Document(overlay(document.value, options), document.source, document.folder))
+    return client.submit(replace(document, value=overlay(document.value, options)))
 
 
 def function_document(

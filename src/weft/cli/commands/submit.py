@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -13,6 +14,9 @@ from weft.cli.meter import meter
 from weft.client.api import Client, Items, Json
 from weft.client.documents import Document, find_files, load_documents
 from weft.client.errors import ApiError, BadDocument, WeftError
+from weft.client.refusals import blamed
+
+KINDS = ("TrainingJob", "Queue", "JobType", "Size")
 
 
 def submit(*files: str) -> int:
@@ -56,9 +60,12 @@ def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> in
     """
     documents = _load(file)
     for document in documents:
+        if (kind := document.value.get("kind", KINDS[0])) not in KINDS:
+            cause = f"kind: must be {', '.join(KINDS[:-1])} or {KINDS[-1]} (got {kind!r})"
+            raise blamed(document, [("kind", cause)], "weft apply --help")
         if document.name is None:
-            cause = "metadata.name is missing: apply needs it to know the job again"
-            raise BadDocument(document.source, cause, "give it a name, or: weft submit")
+            cause = "metadata.name: is required: apply needs it to know the job again"
+            raise blamed(document, [("metadata.name", cause)], "give it a name, or: weft submit")
     client = connected()
     queues = [document for document in documents if document.value.get("kind") == "Queue"]
     types = [document for document in documents if document.value.get("kind") == "JobType"]
@@ -87,13 +94,19 @@ def _apply_declared(
     kind: str, documents: list[Document], known: Callable[[], Items], put: Callable[[Document], Json]
 ) -> Items:
     before = {item["metadata"]["name"]: item["spec"] for item in known()}
-    applied = []
+    applied: Items = []
+    refusals: list[WeftError] = []
     for document in documents:
-        kept = put(document)
+        try:
+            kept = put(document)
+        except (ApiError, BadDocument) as refusal:
+            refusals.append(refusal)
+            continue
         name = kept["metadata"]["name"]
         done = "unchanged" if before.get(name) == kept["spec"] else "changed" if name in before else "created"
         print(f"{kind}/{name} {done}")
         applied.append(kept)
+    _raise_all(refusals, f"{len(refusals)} of {len(documents)} {kind}s are refused")
     return applied
 
 
@@ -148,12 +161,16 @@ def _check_all(client: Client, documents: list[Document]) -> list[dict[str, Any]
             checked.append(_checked(client, document))
         except WeftError as refusal:
             refusals.append(refusal)
+    _raise_all(refusals, f"nothing submitted: {len(refusals)} of {len(documents)} jobs are refused")
+    return checked
+
+
+def _raise_all(refusals: Sequence[WeftError], what: str) -> None:
     if len(refusals) == 1:
         raise refusals[0]
     if refusals:
         causes = "".join(f"\n  {str(refusal).replace(chr(10), chr(10) + '  ')}" for refusal in refusals)
-        raise WeftError("nothing submitted", f"{len(refusals)} of {len(documents)} jobs are refused:{causes}")
-    return checked
+        raise WeftError(what, causes)
 
 
 def _checked(client: Client, document: Document) -> dict[str, Any]:
@@ -164,9 +181,7 @@ def _checked(client: Client, document: Document) -> dict[str, Any]:
             raise
         # Its name is taken, which is for the caller to judge; what would the job be otherwise?
         metadata = {name: value for name, value in document.value["metadata"].items() if name != "name"}
-        return client.check(
-            Document({**document.value, "metadata": metadata}, document.source, document.folder)
-        )
+        return client.check(replace(document, value={**document.value, "metadata": metadata}))
 
 
 def _submitted(client: Client, document: Document) -> str:
