@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -306,6 +307,20 @@ def test_a_refused_job_file_is_named_with_the_line(
     assert capsys.readouterr().err.splitlines()[0] == (
         "weft: job.yaml:3:3: spec.cpus: unknown field; did you mean cpu?"
     )
+
+
+@pytest.mark.parametrize("command", [["run", "-"], ["submit", "-"], ["apply", "-f", "-"]])
+def test_standard_input_is_a_file_too(
+    command: list[str],
+    server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("metadata: {name: a}\nspec:\n  cpus: 1\n"))
+    server.on("POST", "/v1/jobs", problem(PROBLEMS[0]))
+    assert dispatch(command) == 1
+    said = "weft: standard input:3:3: spec.cpus: unknown field; did you mean cpu?"
+    assert capsys.readouterr().err.splitlines()[0] == said
 
 
 def test_every_refused_type_of_a_folder_is_named(

@@ -15,6 +15,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from weft.cli import terminal
+from weft.client.documents import STANDARD_INPUT
 from weft.client.errors import ApiError, WeftError
 from weft.client.jobspec import BadOption
 
@@ -127,6 +128,8 @@ def dispatch(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     before, after = split_rest(argv)
+    # The parser takes - for an option.
+    before = [STANDARD_INPUT[-1] if argument == "-" else argument for argument in before]
     try:
         command, bound, extra = build(before).parse_args(before, exit_on_error=False, print_error=False)
     except CycloptsError as problem:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from weft.client.documents import SUFFIXES, Document, load_documents
+from weft.client.documents import STANDARD_INPUT, SUFFIXES, Document, load_documents
 from weft.client.errors import BadDocument
 from weft.client.jobspec import BadOption, JobOptions, job_document, overlay
 
@@ -20,7 +20,7 @@ def job_of(
     """The job of one command line: a job file, a script in its folder, any command after `--`, or its type's own."""
     if target is None:
         return _command_job(rest, options, code, here)
-    if target == "-" or target.endswith(SUFFIXES):
+    if target in STANDARD_INPUT or target.endswith(SUFFIXES):
         return _file_job(target, rest, options, code)
     return _script_job(target, rest, options, code=code, python=python, here=here)
 

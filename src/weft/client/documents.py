@@ -18,6 +18,7 @@ from typing import Any
 from weft.client.errors import BadDocument
 
 SUFFIXES = (".yaml", ".yml", ".json")
+STANDARD_INPUT = ("-", "/dev/stdin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def find_files(paths: Sequence[str]) -> list[str]:
     """The job files meant by these paths: folders are searched for YAML and JSON, `-` is standard input."""
     found: list[str] = []
     for path in paths:
-        if path != "-" and Path(path).is_dir():
+        if path not in STANDARD_INPUT and Path(path).is_dir():
             inside = sorted(str(p) for p in Path(path).rglob("*") if p.suffix in SUFFIXES and p.is_file())
             if not inside:
                 raise BadDocument(path, f"no {', '.join('*' + s for s in SUFFIXES)} in this folder")
@@ -97,7 +98,7 @@ def node_of(document: Document) -> Any:
 
 
 def _read(path: str) -> tuple[str, str, Path]:
-    if path == "-":
+    if path in STANDARD_INPUT:
         return sys.stdin.read(), "standard input", Path.cwd()
     file = Path(path).expanduser()
     try:
