@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from harness import Server, package, until
 
 ROOT = Path(__file__).parents[2]
@@ -128,6 +129,32 @@ def test_tensorflow(new_server: New):
     assert {"worker 0, 2 replicas", "worker 1, 2 replicas"} <= {*server.text("tensorflow")}
     losses = series(server, "tensorflow", "loss")
     assert losses[-1] < 0.01 < losses[0]
+
+
+def test_tensorflow_with_parameter_servers_goes_on_when_a_worker_is_killed(new_server: New):
+    """The example as its file has it, but for the interpreter and the code, which `weft run` would pack."""
+    server = new_server()
+    folder = ROOT / "examples" / "tensorflow"
+    document = yaml.safe_load((folder / "job.yaml").read_text())
+    code = {"package": server.put_package(package({"ps.py": (folder / "ps.py").read_text()})[1])}
+    command = [python_of("tensorflow"), *document["spec"]["command"][1:]]
+    env = {"EPOCHS": "40", "PAUSE": "0.5"}
+    own = {"code": code, "command": command, "env": env, "grace": "2s"}
+    name = server.submit({**document, "spec": {**document["spec"], **own}})
+    until(lambda: len(series(server, name, "loss")) >= 3, "some epochs", 120)
+    os.killpg(server.pid_of(name, "worker-1"), signal.SIGKILL)
+    done = server.wait_for(name, "COMPLETED", timeout=150)
+    tasks = {task["name"]: (task["state"], task["restarts"]) for task in done["status"]["tasks"]}
+    assert tasks == {
+        "chief-0": ("SUCCEEDED", 0),
+        "ps-0": ("STOPPED", 0),
+        "worker-0": ("STOPPED", 0),
+        "worker-1": ("STOPPED", 1),
+    }
+    losses = series(server, name, "loss")
+    assert len(losses) == 40
+    assert losses[-1] < losses[0] / 3
+    assert "worker 1 serves, restarts 1" in server.text(name)
 
 
 def test_mpi(new_server: New):
