@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from weft import checkpoint, ps
     from weft.client.api import Client
     from weft.client.job import Job
-    from weft.client.run import run
+    from weft.client.run import dry_run, run
     from weft.runtime.active import active
     from weft.runtime.announce import announce
     from weft.runtime.heartbeat import heartbeat
@@ -25,6 +25,7 @@ __all__ = [
     "active",
     "announce",
     "checkpoint",
+    "dry_run",
     "heartbeat",
     "log",
     "on_preempt",
@@ -41,6 +42,7 @@ _HOMES = {
     "active": "weft.runtime.active",
     "announce": "weft.runtime.announce",
     "checkpoint": "weft",
+    "dry_run": "weft.client.run",
     "heartbeat": "weft.runtime.heartbeat",
     "log": "weft.runtime.metrics",
     "on_preempt": "weft.runtime.preempt",

@@ -142,6 +142,18 @@ def test_a_dry_run_prints_a_file_that_runs_the_same_job(weft, folder):
     assert "rank 1 of 2" in done.stdout
 
 
+def test_a_type_that_is_shown_can_be_applied_under_another_name(weft, folder):
+    document = yaml.safe_load(weft("show", "jobtype", "pytorch").stdout)
+    document["metadata"]["name"] = "mine"
+    (folder / "mine.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    assert weft("apply", "-f", "mine.yaml").stdout == "jobtype/mine created\n"
+    made = {
+        name: yaml.safe_load(weft("run", "train.py", "--type", name, "--dry-run").stdout)["spec"]
+        for name in ("pytorch", "mine")
+    }
+    assert made["mine"] == {**made["pytorch"], "type": "mine"}
+
+
 def test_files_and_folders_are_submitted_and_applied(weft, folder):
     jobs = folder / "jobs"
     jobs.mkdir()

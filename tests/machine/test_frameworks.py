@@ -73,6 +73,45 @@ def test_a_pytorch_gang_starts_again_as_a_whole_from_its_checkpoint(new_server: 
     assert series(server, "pytorch", "accuracy")[-1] > 0.95
 
 
+FUNCTION = """
+import weft
+
+def total(factor, add=0):
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    mine = torch.tensor([factor * (dist.get_rank() + 1.0)])
+    dist.all_reduce(mine)
+    print("rank", dist.get_rank(), "of", dist.get_world_size(), flush=True)
+    dist.destroy_process_group()
+    return mine.item() + add
+
+if __name__ == "__main__":
+    job = weft.run(
+        total, args=[10], kwargs={"add": 0.5}, name="function", type="pytorch", replicas=2, cpu=0.5
+    )
+    print(job.result(timeout=90))
+"""
+
+
+def test_a_function_with_arguments_runs_under_torchrun(new_server: New, tmp_path: Path):
+    server = new_server()
+    script = tmp_path / "work" / "script.py"
+    script.parent.mkdir()
+    script.write_text(FUNCTION)
+    done = subprocess.run(
+        [python_of("torch"), str(script)],
+        env={**os.environ, "WEFT_HOME": str(server.home), "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "30.5\n", done.stderr
+    assert {"rank 0 of 2", "rank 1 of 2"} <= {*server.text("function")}
+
+
 def elastic_job(server: Server, **worker: object) -> dict:
     digest = server.put_package(
         package({"train.py": (ROOT / "examples" / "pytorch" / "train.py").read_text()})[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -63,6 +64,39 @@ def test_a_function_of_a_script(environment, tmp_path):
     assert done.stdout.endswith("COMPLETED\n")
 
 
+def test_a_function_prints_as_a_job_file_that_runs_it(environment, tmp_path):
+    script = tmp_path / "work" / "script.py"
+    script.parent.mkdir()
+    script.write_text(
+        textwrap.dedent("""
+        import json
+        import weft
+
+        def train(lr, steps=1):
+            print("lr", lr, "steps", steps)
+
+        if __name__ == "__main__":
+            print(json.dumps(weft.dry_run(train, args=[0.5], kwargs={"steps": 3}, replicas=2, cpu=0.5)))
+        """)
+    )
+    printed = _done([sys.executable, str(script)], environment)
+    file = tmp_path / "job.json"
+    file.write_text(printed)
+    document = json.loads(printed)
+    assert "name" not in document["metadata"]
+    assert document["spec"]["command"][-1] == '{"args": [0.5, 3], "kwargs": {}}'
+    assert "status" not in document
+    again = _done([WEFT, "run", str(file), "--dry-run", "-o", "json"], environment)
+    assert json.loads(again) == document, "it is whole"
+    assert _done([WEFT, "run", str(file)], environment).count("lr 0.5 steps 3") == 2
+
+
+def _done(command: list[str], environment: dict[str, str]) -> str:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_function_that_fails_raises_with_its_last_lines(environment, tmp_path):
     script = tmp_path / "work" / "script.py"
     script.parent.mkdir()
@@ -102,6 +136,8 @@ def test_a_function_of_a_notebook(environment, tmp_path):
             _cell(kernel, "print(job.result(), job.state, job.metrics('loss'))")
             == "6.0 COMPLETED [(0, 1.0)]\n"
         )
+        _cell(kernel, "document = weft.dry_run(train, args=[8])")
+        assert _cell(kernel, "print(weft.run(document).result())") == "12.0\n", "its code is kept"
     finally:
         kernel.stop_channels()
         manager.shutdown_kernel(now=True)

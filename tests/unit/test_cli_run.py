@@ -11,7 +11,7 @@ from cyclopts import CycloptsError
 
 import weft
 from weft.cli.app import COMMANDS, SECRETS, build, dispatch, split_rest
-from weft.cli.commands.run import as_written, run
+from weft.cli.commands.run import run
 from weft.cli.target import job_of
 from weft.client.documents import Document
 from weft.client.errors import BadDocument
@@ -19,6 +19,7 @@ from weft.client.jobspec import (
     BadOption,
     JobOptions,
     active_python,
+    as_written,
     device_counts,
     key_values,
     overlay,

@@ -209,6 +209,7 @@ def test_only_rank_0_keeps_the_value(tmp_path: Path) -> None:
     code.mkdir()
     (code / "t.py").write_text("def f(): return 1\n")
     assert called(code, "t.py:f", {}, WEFT_RANK="1").returncode == 0
+    assert called(code, "t.py:f", {}, WEFT_RANK="0", RANK="1").returncode == 0, "the second process of a task"
     assert not (tmp_path / "results" / "return.json").exists()
 
 
@@ -267,6 +268,7 @@ def test_the_public_names() -> None:
         "active",
         "announce",
         "checkpoint",
+        "dry_run",
         "heartbeat",
         "log",
         "on_preempt",

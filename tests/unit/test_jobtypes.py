@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,7 +130,41 @@ def test_a_job_has_what_its_type_says_and_it_does_not() -> None:
     assert gang_of(job.spec).tasks[0].scope is Scope.GANG
     own = read_job(job_document(type="pytorch", restart={"max": 7}, template={"env": {"A": "1"}}), "job")
     assert (own.spec.restart.max, own.spec.restart.scope) == (7, Scope.GANG)
-    assert own.spec.template == Template(env={"A": "1"})
+
+
+def test_a_jobs_template_is_a_patch_of_its_types() -> None:
+    """Single variables, the command, and both for single roles; an empty variable is left out of the task."""
+    mpi = built_in()["mpi"].template
+    patch = {
+        "env": {"A": "1", "WEFT_MPI_PORT": ""},
+        "roles": {"launcher": {"command": ["nice", "${command}"]}, "worker": {"env": {"B": "2"}}},
+    }
+    made = read_job(job_document(type="mpi", template=patch), "job").spec.template
+    assert made is not None
+    assert made.env == {**mpi.env, "A": "1", "WEFT_MPI_PORT": ""}
+    assert made.roles["launcher"].command == ["nice", "${command}"]
+    assert made.roles["worker"].command == mpi.roles["worker"].command
+    assert made.roles["worker"].env == {"B": "2"}
+    assert "WEFT_MPI_PORT" not in render_env(made, "worker", FACTS)
+    bare = read_job(job_document(type="pytorch", template={"command": []}), "job").spec.template
+    assert bare == Template(env=built_in()["pytorch"].template.env)
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_a_job_that_is_printed_whole_is_the_same_job(name: str) -> None:
+    """Each layer can be printed as the next, and that is all that is needed to run it."""
+    job = read_job(job_document(type=name), "job")
+    printed = job.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert read_job(yaml.safe_load(yaml.safe_dump(printed)), "job").spec == job.spec
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_a_type_that_is_printed_makes_the_same_jobs_under_another_name(name: str) -> None:
+    printed = catalogue()[name].model_dump(mode="json", by_alias=True, exclude_none=True)
+    mine = parse(JobType, yaml.safe_load(yaml.safe_dump(printed)), "job type", "JobType")
+    assert not list(wrong_with(mine.spec))
+    made = read_job(job_document(type="mine"), "job", types={**built_in(), "mine": mine.spec})
+    assert made.spec.model_copy(update={"type": name}) == read_job(job_document(type=name), "job").spec
 
 
 def test_a_job_of_a_type_without_roles_has_one_worker() -> None:

@@ -104,6 +104,14 @@ class Client:
                 checked["spec"]["code"] = document.value["spec"]["code"]
             return checked
 
+    def put_code(self, document: Document) -> Json:
+        """Pack and upload the folder that a document names; the `code` that names the package instead."""
+        with self._packed(document, None) as (ready, package):
+            if package is not None and not self.has_package(package.digest):
+                self.put_package(package.digest, package.file, package.size)
+            code: Json = ready["spec"]["code"]
+            return code
+
     @contextmanager
     def _packed(self, document: Document, progress: Progress | None) -> Iterator[tuple[Json, Package | None]]:
         """The document with its code as a package. A refusal names the file, and tells of a folder that

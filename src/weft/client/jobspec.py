@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 API_VERSION = "weft.dev/v1"
+SERVER_SET = ("uid", "owner", "created")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,17 @@ def _list(whole: dict[str, Any], name: str) -> list[Any]:
 
 def _number_or_text(value: str | float) -> str | float:
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
+
+
+def as_written(checked: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """The checked job as a person would write it: without its status and what the server sets, which
+    includes a name that it made up."""
+    own = asked.get("metadata") or {}
+    metadata = {name: value for name, value in checked["metadata"].items() if name not in SERVER_SET}
+    if "name" not in own:
+        metadata.pop("name", None)
+        metadata = {name: own[name] for name in ("generateName",) if name in own} | metadata
+    return {n: metadata if n == "metadata" else v for n, v in checked.items() if n != "status"}
 
 
 def slug(text: str) -> str:

@@ -1,28 +1,35 @@
-"""`weft.run`: submit a function, a job document or a job file, starting a server if none runs."""
+"""`weft.run`: submit a function, a job document or a job file, starting a server if none runs.
+
+`weft.dry_run` is what would be submitted, as the next layer down: a job document, which a file can hold.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.client.errors import WeftError
 from weft.client.home import home_folder
-from weft.client.jobspec import JobOptions, job_document, overlay, own_python
+from weft.client.jobspec import JobOptions, as_written, job_document, overlay, own_python
 from weft.runtime.call import LOADING
 
 if TYPE_CHECKING:
     from weft.client.api import Client
+    from weft.client.documents import Document
     from weft.client.job import Job
     from weft.model.job import TrainingJob
 
+    AnyTarget = Callable[..., Any] | Mapping[str, Any] | str | os.PathLike[str] | TrainingJob
+
 
 def run(
-    job: Callable[..., Any] | Mapping[str, Any] | str | os.PathLike[str] | TrainingJob,
+    job: AnyTarget,
     *,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -102,15 +109,49 @@ def run(
         max_restarts=max_restarts,
         labels=labels or {},
     )
+    with _asked(job, args, kwargs or {}, options, code, client) as (ready, document, _):
+        return ready.submit(document)
+
+
+def dry_run(
+    job: AnyTarget,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    code: str | os.PathLike[str] | None = None,
+    client: Client | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The job that `weft.run` would submit for the same arguments, with every default filled in, as a document that can
+    be written to a file and run from there. Nothing is submitted."""
+    with _asked(job, args, kwargs or {}, JobOptions(**options), code, client) as (ready, document, passing):
+        checked = as_written(ready.check(document), document.value)
+        if passing:  # there will be no folder to pack later
+            checked["spec"]["code"] = ready.put_code(document)
+        return checked
+
+
+@contextmanager
+def _asked(
+    job: AnyTarget,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: JobOptions,
+    code: str | os.PathLike[str] | None,
+    client: Client | None,
+) -> Iterator[tuple[Client, Document, bool]]:
+    """A client, what it is to submit, and whether the code of that is only there meanwhile."""
     if callable(job):
         with tempfile.TemporaryDirectory(prefix="weft-") as scratch:
-            called = function_document(job, args, kwargs or {}, options, Path(scratch), code=code)
-            return (client or default_client()).submit(called)
+            value = function_document(job, args, kwargs, options, Path(scratch), code=code)
+            ready = client or default_client()
+            yield ready, ready.as_document(value), value["spec"]["code"]["path"] == scratch
+        return
     if args or kwargs or code is not None:
         raise TypeError("args, kwargs and code belong to a function; a job document says its own")
-    client = client or default_client()
-    document = client.as_document(job)
-    return client.submit(replace(document, value=overlay(document.value, options)))
+    ready = client or default_client()
+    document = ready.as_document(job)
+    yield ready, replace(document, value=overlay(document.value, options)), False
 
 
 def function_document(

@@ -8,13 +8,14 @@ from typing import Any
 
 from weft.jobtypes.catalogue import Types, built_in
 from weft.model.gang import chief_role
-from weft.model.job import MAX_TASKS, Resources, Role, Template, TrainingJob, TrainingJobSpec
+from weft.model.job import MAX_TASKS, Resources, Role, TaskTemplate, Template, TrainingJob, TrainingJobSpec
 from weft.model.jobtype import JobTypeSpec, broken_checks, template_problems
 from weft.model.problems import Draft, Invalid, Problem, in_order, read
 from weft.model.quantities import format_memory
 from weft.model.sizes import BUILT_IN, Sizes, resolve
 
 _NO_TEMPLATE = Template()
+_NO_TASK = TaskTemplate()
 Rule = Callable[[TrainingJob], list[Problem]]
 
 
@@ -69,7 +70,7 @@ def _filled(
         )
     problems += _sizes(roles, draft)
     problems += _commands(roles, spec, draft)
-    problems += _of_the_type(roles, spec, job_type, draft)
+    problems += _of_the_type(roles, spec, job.spec.template, job_type, draft)
     return job.model_copy(update={"spec": spec.model_copy(update={"roles": roles})}), problems
 
 
@@ -85,14 +86,34 @@ def _as_its_type(spec: TrainingJobSpec, job_type: JobTypeSpec) -> TrainingJobSpe
         given["restart"] = job_type.restart.model_copy(update=own)
     if job_type.metrics and "metrics" not in said:
         given["metrics"] = job_type.metrics
-    if spec.template is None and job_type.template != _NO_TEMPLATE:
-        given["template"] = job_type.template
+    if job_type.template != _NO_TEMPLATE:
+        patch = spec.template
+        given["template"] = job_type.template if patch is None else _patched(job_type.template, patch)
     return spec.model_copy(update=given) if given else spec
 
 
+def _patched(template: Template, own: Template) -> Template:
+    """The type's template with what the job says instead: single variables, a command, and both for single roles."""
+    roles = {
+        name: _patched_task(template.roles.get(name, _NO_TASK), own.roles.get(name, _NO_TASK))
+        for name in {**template.roles, **own.roles}
+    }
+    return Template(**dict(_patched_task(template, own)), roles=roles)
+
+
+def _patched_task(template: TaskTemplate, own: TaskTemplate) -> TaskTemplate:
+    command = own.command if "command" in own.model_fields_set else template.command
+    return TaskTemplate(env={**template.env, **own.env}, command=command)
+
+
 def _of_the_type(
-    roles: dict[str, Role], spec: TrainingJobSpec, job_type: JobTypeSpec, draft: Draft[TrainingJob]
+    roles: dict[str, Role],
+    spec: TrainingJobSpec,
+    own: Template | None,
+    job_type: JobTypeSpec,
+    draft: Draft[TrainingJob],
 ) -> Iterator[Problem]:
+    """`own` is the template that the job itself says."""
     if draft.knows("spec.type", "spec.roles.*"):
         yield from broken_checks(job_type, roles)
     if not job_type.elastic:
@@ -102,8 +123,8 @@ def _of_the_type(
                     outside = "minReplicas" if field == "min_replicas" else "maxReplicas"
                     cause = f"jobs of type {spec.type} cannot change their size; use replicas"
                     yield Problem(f"spec.roles.{name}.{outside}", cause, str(getattr(role, field)))
-    if spec.template is not None and spec.template is not job_type.template:
-        yield from template_problems(spec.template, list(roles), "spec.template")
+    if own is not None and own != job_type.template:
+        yield from template_problems(own, list(roles), "spec.template")
 
 
 def _roles(spec: TrainingJobSpec, job_type: JobTypeSpec) -> dict[str, Role]:

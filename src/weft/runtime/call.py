@@ -29,8 +29,14 @@ def main(argv: list[str]) -> None:
     for part in name.split("."):
         function = getattr(function, part)
     result = function(*arguments.get("args", ()), **arguments.get("kwargs", {}))  # type: ignore[operator]
-    if os.environ.get("WEFT_RANK", "0") == "0":
+    if rank() == "0":
         keep(result)
+
+
+def rank() -> str:
+    """Of this process: a launcher such as torchrun or mpirun may start several in a task, and gives each its own."""
+    names = ("OMPI_COMM_WORLD_RANK", "RANK", "WEFT_RANK")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "0")
 
 
 def report(problem: BaseException) -> None:

@@ -15,7 +15,14 @@ from weft.cli.output import PageForm, print_whole
 from weft.cli.target import job_of
 from weft.client.api import Client
 from weft.client.home import home_folder
-from weft.client.jobspec import JobOptions, active_python, device_counts, key_values, secret_references
+from weft.client.jobspec import (
+    JobOptions,
+    active_python,
+    as_written,
+    device_counts,
+    key_values,
+    secret_references,
+)
 from weft.client.start import ensure_server
 
 
@@ -43,7 +50,6 @@ def _gpus(_type: Any, tokens: Sequence[Any]) -> float:
 
 Whole = Annotated[int, Parameter(converter=_whole)]
 Gpus = Annotated[float, Parameter(converter=_gpus)]
-SERVER_SET = ("uid", "owner", "created")
 
 
 def run(
@@ -260,14 +266,3 @@ def connected() -> Client:
                 f"started a server at {document['address']}, data in {home} (stop it with: weft down)"
             )
     return Client()
-
-
-def as_written(checked: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
-    """The checked job as a person would write it: without its status and what the server sets, which
-    includes a name that it made up."""
-    own = asked.get("metadata") or {}
-    metadata = {name: value for name, value in checked["metadata"].items() if name not in SERVER_SET}
-    if "name" not in own:
-        metadata.pop("name", None)
-        metadata = {name: own[name] for name in ("generateName",) if name in own} | metadata
-    return {n: metadata if n == "metadata" else v for n, v in checked.items() if n != "status"}
