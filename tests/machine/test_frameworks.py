@@ -8,11 +8,12 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
-from harness import Server, package, until
+from harness import Server, package, sh, until
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -112,7 +113,7 @@ def test_a_function_with_arguments_runs_under_torchrun(new_server: New, tmp_path
     assert {"rank 0 of 2", "rank 1 of 2"} <= {*server.text("function")}
 
 
-def elastic_job(server: Server, **worker: object) -> dict:
+def elastic_job(server: Server, **env: str) -> dict:
     digest = server.put_package(
         package({"train.py": (ROOT / "examples" / "pytorch" / "train.py").read_text()})[1]
     )
@@ -122,10 +123,10 @@ def elastic_job(server: Server, **worker: object) -> dict:
             "type": "pytorch-elastic",
             "code": {"package": digest},
             "command": [python_of("torch"), "train.py"],
-            "env": {"PAUSE": "0.1"},
+            "env": {"PAUSE": "0.1", **env},
             "restart": {"backoff": "0s"},
             "grace": "2s",
-            "roles": {"worker": {"replicas": 2, "minReplicas": 1, "resources": {"cpu": 0.5}, **worker}},
+            "roles": {"worker": {"replicas": 2, "minReplicas": 1, "resources": {"cpu": 0.5}}},
         },
     }
 
@@ -144,6 +145,64 @@ def test_pytorch_elastic_goes_on_when_a_task_is_killed(new_server: New):
     assert any(line.startswith("rank 0 of 2, from step 1") for line in server.text(name))
     assert steps_of(server, name)[-1] == 59
     assert series(server, name, "accuracy")[-1] > 0.95
+
+
+SAVE_EVERY = 10
+"""Steps of the example between two checkpoints."""
+
+
+def meetings(server: Server, name: str) -> list[tuple[int, int]]:
+    """How many took part in each rendezvous, and from which step they went on."""
+    lines = [line.split() for line in server.text(name) if line.startswith("rank 0 of ")]
+    return [(int(line[3].rstrip(",")), int(line[6])) for line in lines]
+
+
+def lost(server: Server, name: str) -> list[int]:
+    """How many steps were computed again after each rendezvous but the first."""
+    steps = steps_of(server, name)
+    return [before - after + 1 for before, after in pairwise(steps) if after != before + 1]
+
+
+def meets(server: Server, name: str, world: int, after: int) -> None:
+    """Wait for the next rendezvous, and until it has got somewhere."""
+    until(lambda: len(meetings(server, name)) > after, f"rendezvous {after + 1}", 60)
+    assert meetings(server, name)[after][0] == world
+    first = max(steps_of(server, name), default=0)
+    until(
+        lambda: max(steps_of(server, name), default=0) > first + SAVE_EVERY + 2, "a checkpoint of its own", 60
+    )
+
+
+def ends(server: Server, name: str) -> None:
+    """What was resized twice has lost no more than it had not saved, and was never restarted."""
+    assert [world for world, _ in meetings(server, name)] == [2, 1, 2]
+    assert [0 < steps <= SAVE_EVERY for steps in lost(server, name)] == [True, True]
+    assert [task["restarts"] for task in server.status(name)["tasks"]] == [0, 0]
+    server.ask(name, "cancel")
+    server.wait_for(name, "CANCELLED")
+
+
+def test_pytorch_elastic_is_resized_by_a_person(new_server: New):
+    """Each time the tasks meet anew and go on from the last checkpoint, as many as there are."""
+    server = new_server()
+    name = server.submit(elastic_job(server, STEPS="100000"))
+    meets(server, name, 2, after=0)
+    for number, size in enumerate((1, 2), 1):
+        assert server.post(f"/v1/jobs/{name}/scale", {"roles": {"worker": size}}).status == 200
+        meets(server, name, size, after=number)
+    ends(server, name)
+
+
+def test_pytorch_elastic_gives_way_to_what_is_more_urgent_and_grows_back(new_server: New):
+    server = new_server("--cpu", "1")
+    name = server.submit(elastic_job(server, STEPS="100000"))
+    meets(server, name, 2, after=0)
+    urgent = server.submit(sh("sleep 600", priority="high", roles={"worker": {"resources": {"cpu": 0.5}}}))
+    server.wait_for(urgent, "PROCESSING")
+    meets(server, name, 1, after=1)
+    server.ask(urgent, "cancel")
+    meets(server, name, 2, after=2)
+    ends(server, name)
 
 
 def test_jax(new_server: New):

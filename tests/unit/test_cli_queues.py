@@ -225,7 +225,7 @@ def test_a_refused_queue_names_its_file(server: FakeServer, capsys: Captured, tm
     server.on("PUT", "/v1/queues/lab", Reply(answer, 422))
     assert dispatch(["apply", "-f", str(file)]) == 1
     said = capsys.readouterr().err
-    assert f'{file}: spec.parent: no such queue (got "up")' in said
+    assert f'{file}:3:8: spec.parent: no such queue (got "up")' in said
     assert "next: weft schema Queue" in said
 
 
@@ -234,6 +234,17 @@ def test_a_queue_is_deleted_by_kind_and_name(server: FakeServer, capsys: Capture
     server.on("DELETE", "/v1/jobs/a", Reply(status=204))
     assert dispatch(["delete", "queue/lab", "a", "--yes"]) == 0
     assert capsys.readouterr().out == "queue/lab deleted\na deleted\n"
+
+
+def test_a_job_type_is_deleted_by_kind_and_name_and_a_size_by_its_own_command(
+    server: FakeServer, capsys: Captured
+) -> None:
+    server.on("DELETE", "/v1/jobtypes/mine", Reply(status=204))
+    assert dispatch(["delete", "jobtype/mine"]) == 0
+    assert capsys.readouterr().out == "jobtype/mine deleted\n"
+    assert dispatch(["delete", "a", "size/big"]) == 2
+    assert "weft sizes rm big" in capsys.readouterr().err
+    assert server.lines() == ["DELETE /v1/jobtypes/mine"]
 
 
 # ── options ──

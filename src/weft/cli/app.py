@@ -37,7 +37,7 @@ COMMANDS: Commands = {
     "scale": ("change:scale", "Change the size of a running job."),
     "resume": ("change:resume", "Queue halted or failed jobs again."),
     "cancel": ("change:cancel", "Stop jobs for good; their logs and results stay."),
-    "delete": ("change:delete", "Remove jobs and their files, or queues."),
+    "delete": ("change:delete", "Remove jobs and their files, or queues and job types."),
     "queue": ("queues:queue", "What waits, in order, until when, and why."),
     "queues": ("queues:queues", "The queues: who may have how much, and has how much."),
     "top": ("machine:top", "What running tasks use."),

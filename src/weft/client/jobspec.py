@@ -51,6 +51,7 @@ class JobOptions:
     tolerations: Sequence[str] = ()
     deadline: str | float | None = None
     idle_timeout: str | float | None = None
+    stall_timeout: str | float | None = None
     restart: str | None = None
     max_restarts: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -94,6 +95,8 @@ def overlay(document: Mapping[str, Any], options: JobOptions, args: Sequence[str
             spec[name] = value
     if options.idle_timeout is not None:
         spec["idleTimeout"] = _number_or_text(options.idle_timeout)
+    if options.stall_timeout is not None:
+        spec["stallTimeout"] = options.stall_timeout
     if options.priority is not None:
         spec["priority"] = _number_or_text(options.priority)
     if args:

@@ -12,7 +12,7 @@ from weft.client.api import Client
 from weft.client.errors import ApiError
 from weft.client.jobspec import BadOption
 
-QUEUE = "queue/"
+QUEUE, TYPE, SIZE = "queue/", "jobtype/", "size/"
 Jobs = Annotated[tuple[str, ...], Parameter(show=True)]
 
 
@@ -98,23 +98,26 @@ def cancel(*jobs: str) -> int:
 
 
 def delete(*jobs: str, yes: Annotated[bool, Parameter(name=["--yes", "-y"])] = False) -> int:
-    """Remove jobs with their logs, metrics and results, or queues. A running job is stopped first.
+    """Remove jobs with their logs, metrics and results, or queues and job types. A running job is stopped first.
 
-    A queue that jobs wait or run in, or that has queues in it, is not removed.
+    A queue that jobs wait or run in, or that has queues in it, is not removed. Jobs of a type that is removed go on.
 
     For example:
       weft delete mnist-3
       weft delete mnist-3 mnist-4 --yes
       weft delete queue/research
+      weft delete jobtype/my-framework
 
     Parameters
     ----------
     jobs
-        Names of jobs; queue/NAME is a queue.
+        Names of jobs; queue/NAME is a queue, jobtype/NAME a job type.
     yes
         Do not ask.
     """
-    losing = [name for name in jobs if not name.startswith(QUEUE)]
+    if sizes := [name.removeprefix(SIZE) for name in jobs if name.startswith(SIZE)]:
+        raise BadOption(f"sizes have a command of their own: weft sizes rm {' '.join(sizes)}")
+    losing = [name for name in jobs if not name.startswith((QUEUE, TYPE))]
     if losing and not yes and terminal.interactive():
         what = losing[0] if len(losing) == 1 else f"{len(losing)} jobs"
         if terminal.ask(f"delete {what} with all logs, metrics and results? [y/N]") not in ("y", "yes"):
@@ -128,6 +131,9 @@ def delete(*jobs: str, yes: Annotated[bool, Parameter(name=["--yes", "-y"])] = F
 def _deleted(client: Client, name: str) -> str:
     if name.startswith(QUEUE):
         client.delete_queue(name.removeprefix(QUEUE))
+        return f"{name} deleted"
+    if name.startswith(TYPE):
+        client.delete_job_type(name.removeprefix(TYPE))
         return f"{name} deleted"
     return f"{name} {'deleted' if client.delete(name) else 'is being stopped, then deleted'}"
 

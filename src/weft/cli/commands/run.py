@@ -83,6 +83,7 @@ def run(
     toleration: list[str] | None = None,
     deadline: str | None = None,
     idle_timeout: str | None = None,
+    stall_timeout: str | None = None,
     restart: str | None = None,
     max_restarts: int | None = None,
     label: list[str] | None = None,
@@ -163,6 +164,8 @@ def run(
         The job fails when it runs for longer: 30m, 2h.
     idle_timeout
         The job is halted when nothing is done in it for so long (notebooks: 1h); 0 for never.
+    stall_timeout
+        A task that neither prints, measures nor gives a heartbeat for so long has failed: 10m.
     restart
         never, on-failure, always or exit-code.
     max_restarts
@@ -206,6 +209,7 @@ def run(
         tolerations=toleration or (),
         deadline=deadline,
         idle_timeout=idle_timeout,
+        stall_timeout=stall_timeout,
         restart=restart,
         max_restarts=max_restarts,
         labels=key_values(label or (), "--label"),
