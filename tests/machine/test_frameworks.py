@@ -163,9 +163,9 @@ def lost(server: Server, name: str) -> list[int]:
     return [before - after + 1 for before, after in pairwise(steps) if after != before + 1]
 
 
-def meets(server: Server, name: str, world: int, after: int) -> None:
+def meets(server: Server, name: str, world: int, after: int, timeout: float = 90) -> None:
     """Wait for the next rendezvous, and until it has got somewhere."""
-    until(lambda: len(meetings(server, name)) > after, f"rendezvous {after + 1}", 60)
+    until(lambda: len(meetings(server, name)) > after, f"rendezvous {after + 1}", timeout, every=0.1)
     assert meetings(server, name)[after][0] == world
     first = max(steps_of(server, name), default=0)
     until(
@@ -201,7 +201,7 @@ def test_pytorch_elastic_gives_way_to_what_is_more_urgent_and_grows_back(new_ser
     server.wait_for(urgent, "PROCESSING")
     meets(server, name, 1, after=1)
     server.ask(urgent, "cancel")
-    meets(server, name, 2, after=2)
+    meets(server, name, 2, after=2, timeout=180)  # it grows at the earliest a minute after it has shrunk
     ends(server, name)
 
 
