@@ -81,8 +81,8 @@ def test_every_option() -> None:
     line = (
         "run t.py --replicas 2 --cpu 500m --memory 1Gi --gpu 1 --gpu-type v100 --size s --name n --type t "
         "--env A=1 --env B=2 --secret s:k=E --priority high --queue q --image i --isolation sandbox --spread "
-        "--one-node --deadline 2h --idle-timeout 30m --restart on-failure --max-restarts 5 --label a=b --label c=d --code . "
-        "--one-node --deadline 2h --stall-timeout 10m --restart on-failure --max-restarts 5 --label a=b --label c=d --code . "
+        "--one-node --deadline 2h --idle-timeout 30m --stall-timeout 10m --restart on-failure --max-restarts 5 "
+        "--label a=b --label c=d --code . "
         "--min-replicas 1 --max-replicas 4 --same-rack --same-fabric --gpu-memory 40Gi --gpu-generation 8 "
         "--device rdma=1 --device fpga=2 --selector disk=ssd --selector zone=b --toleration spot --toleration old "
         "--detach --dry-run -o yaml"
