@@ -350,6 +350,26 @@ def results_folder(quick: bool) -> Path:
     return RESULTS / "quick" if quick else RESULTS
 
 
+def picture_path(name: str, quick: bool) -> Path:
+    """Where a benchmark draws, without the ending: beside the page that shows it."""
+    return (results_folder(quick) if quick else BENCHMARKS.parent / "docs" / "images") / name
+
+
+def docstring_part(docstring: str | None, title: str) -> str:
+    """The paragraph of a script's docstring that begins so, in one line."""
+    for paragraph in (docstring or "").split("\n\n"):
+        if paragraph.startswith(f"{title}: "):
+            return " ".join(paragraph.removeprefix(f"{title}: ").split())
+    raise SystemExit(f"the docstring has no paragraph {title}:")
+
+
+def table(caption: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """For people: printed now, and part of the page."""
+    print(f"\n{caption}")
+    print_table(titles, rows)
+    return {"caption": caption, "titles": list(titles), "rows": [list(row) for row in rows]}
+
+
 def print_claims(claims: Sequence[dict[str, Any]]) -> None:
     rows = [(c["claim"], c["shown"], c["wanted"], "met" if c["met"] else "NOT MET") for c in claims]
     print_table(("claim", "measured", "target", ""), rows)
