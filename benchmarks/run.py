@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,16 @@ NAMES = (
     "simulator",
     "parameter_server",
     "recovery",
+    "time_to_accuracy",
+    "worker_scaling",
+    "chaos",
 )
+TITLES = {
+    "time_to_accuracy": "Time to accuracy while workers are killed",
+    "worker_scaling": "How many workers a job should have",
+    "chaos": "Minutes of chaos",
+}
+"""Those that have a picture and a section of their own."""
 PAGE = BENCHMARKS.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- results: begin (benchmarks/run.py writes this part) -->", "<!-- results: end -->"
 
@@ -115,6 +125,7 @@ def page_tables(results: list[dict[str, Any]], claims: list[dict[str, Any]]) -> 
             "",
             *markdown(("What", "Median"), beyond(by_name)),
             "",
+            *(line for name, title in TITLES.items() for line in section(title, by_name[name])),
         )
     )
 
@@ -161,8 +172,27 @@ def scheduling(found: dict[str, float]) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def markdown(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    def line(cells: tuple[str, ...]) -> str:
+def section(title: str, document: dict[str, Any]) -> list[str]:
+    """What was expected and what came out, drawn and in numbers."""
+    lines = [
+        f"## {title}",
+        "",
+        f"**Expected:** {document['expected']}",
+        "",
+        f"**How** (`{document['repeat']}`): {document['how']}",
+        "",
+        f"**Came out:** {document['cameOut']}",
+        "",
+        f"![{title}](images/{document['picture']})",
+        "",
+    ]
+    for table in document["tables"]:
+        lines += [table["caption"], "", *markdown(table["titles"], table["rows"]), ""]
+    return lines
+
+
+def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
     return [line(titles), line(tuple("---" for _ in titles)), *(line(row) for row in rows)]
