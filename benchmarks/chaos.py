@@ -5,9 +5,9 @@ that it has undisturbed after as many updates. A killed worker costs the gradien
 server at most the updates since its snapshot (every 500); a killed DDP worker at most the steps since the checkpoint
 (every 50); a killed Weft server nothing, as tasks go on without it.
 
-How: for three minutes, every 1.5 to 3.5 s one of these is killed, chosen at random: a worker, the parameter server, a DDP
-worker (only once the gang has learned something since its last start, which takes PyTorch several seconds), or the Weft
-server, which is then started again. Tasks start again by themselves. Then both trainings are told to end, and each
+How: for three minutes, every 1.5 to 3.5 s one of these is killed, chosen at random, workers twice as often as the others: a worker, the parameter
+server, a DDP worker (only once the gang has learned something since its last start, which takes PyTorch several seconds),
+or the Weft server, which is then started again. Tasks start again by themselves. Then both trainings are told to end, and each
 is run again for as many updates with nothing killed. Steps wait 10 ms, as if an accelerator did them; undisturbed, they do not.
 """
 
@@ -58,8 +58,8 @@ class Chaos:
         return max((when for when, killed in self.kills if killed == what), default=0.0)
 
     def once(self) -> None:
-        victims = [WORKER, PS, SERVER] + ([DDP] if self.gang_learned() else [])
-        victim = self.chance.choice(victims)
+        gang = [DDP, DDP] if self.gang_learned() else []
+        victim = self.chance.choice([WORKER, WORKER, PS, SERVER, *gang])
         now = time.time()
         if victim == SERVER:
             self.server.kill()
@@ -176,9 +176,9 @@ def report(
         "cameOut": (
             f"{many} ({victims}). Both jobs ended COMPLETED, the parameter server's with an accuracy of {ends[0][0][1]:.4f} "
             f"against {ends[0][1][1]:.4f} undisturbed, DDP's with {ends[1][0][1]:.4f} against {ends[1][1][1]:.4f} (one of the "
-            f"360 held-out images is 0.0028). Of {begun:,} gradients that workers began, {ps_lost:,} are in no parameter: "
-            f"{sum(falls):,} came after the last snapshot of a parameter server that was killed, the others were being computed, or "
-            f"waited for that server, in a worker that was killed. DDP did {sum(gang_lost):,} of its steps twice."
+            f"360 held-out images is 0.0028). Of {begun:,} gradients that workers began, {ps_lost:,} are in no parameter; the "
+            f"snapshots of the parameter server were {sum(falls):,} updates behind in all when it was killed. DDP did "
+            f"{sum(gang_lost):,} of its steps twice."
         ),
         "tables": [table(f"After {many}:", titles, rows)],
         "picture": draw_chaos(chaos, began, ends, quick),
@@ -230,7 +230,6 @@ def draw_chaos(chaos: Chaos, began: float, ends: Any, quick: bool) -> str:
             draw.percent(axes.yaxis)
         panels[0].set_ylabel("accuracy on held-out images")
         draw.legend(panels[0])
-    path.with_suffix(".png").unlink(missing_ok=True)
     return f"{path.name}.svg"
 
 

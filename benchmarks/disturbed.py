@@ -113,7 +113,7 @@ class Watched:
 
 
 def kill(watched: Watched, chance: random.Random, count: int, role: str | None = None) -> list[str]:
-    """kill -9 of so many running tasks at once; the names of those that were there."""
+    """kill -9 of all processes of so many running tasks; the names of those that were there."""
     running = [
         task
         for task in watched.status["tasks"]
@@ -123,7 +123,19 @@ def kill(watched: Watched, chance: random.Random, count: int, role: str | None =
     ]
     killed = []
     for task in chance.sample(running, min(count, len(running))):
+        others = children(task["pid"])  # what torchrun starts has a process group of its own
         with contextlib.suppress(ProcessLookupError):
             os.killpg(task["pid"], signal.SIGKILL)
             killed.append(str(task["name"]))
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     return killed
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+            found += map(int, thread.read_text().split())
+    return found

@@ -7,7 +7,7 @@ checkpoint, so each kill costs it the start of PyTorch in all workers; if that t
 How: three workers, batches of 32, the demo's model, data and rate; in both, a step takes 90 ms of waiting besides its
 computation, as if an accelerator did it. DDP (job type pytorch, gloo) saves with weft.checkpoint every 10 steps. The clock
 runs from PROCESSING until the mean of the last five tests on held-out images (one every 30 gradients) is 0.96.
-Kills are kill -9 of the tasks' process groups, chosen at random; tasks start again at once.
+Kills are kill -9 of all processes of tasks that are chosen at random; tasks start again at once.
 """
 
 from __future__ import annotations
@@ -280,7 +280,6 @@ def draw_curves(by_case: dict[Case, list[Run]], quick: bool) -> str:
             draw.percent(axes.yaxis)
         panels[0].set_ylabel("accuracy on held-out images")
         draw.legend(panels[1])
-    path.with_suffix(".png").unlink(missing_ok=True)
     return f"{path.name}.svg"
 
 

@@ -297,7 +297,6 @@ def draw_both(
         draw.bars(nine, [f"{n} node{'s' if n > 1 else ''}" for n in nodes], series, show=".1f")
         nine.set(title="nine jobs at once", ylabel="s after submission")
         nine.legend()
-    path.with_suffix(".png").unlink(missing_ok=True)
     return f"{path.name}.svg"
 
 

@@ -56,13 +56,14 @@ def work():
 
 
 def report_loss():
-    """How far the snapshot, which the server goes on from, is behind what workers have seen of the server before."""
-    highest = max((int(path.read_text() or "0") for path in SHARED.glob("seen-*")), default=0)
+    """How far the snapshot, which the server goes on from, is behind what a worker saw last of the server before."""
+    seen = max(SHARED.glob("seen-*"), key=lambda path: path.stat().st_mtime_ns, default=None)
+    last = int(seen.read_text() or "0") if seen else 0
     path, version = Path(os.environ["CHECKPOINT_DIR"]) / "ps-0.snapshot", 0
     if path.exists():
         with path.open("rb", buffering=0) as file:
             version = snapshot._meta(file)["version"]
-    weft.log(step=version, lost=highest - version)
+    weft.log(step=version, lost=max(0, last - version))
 
 
 if os.environ["WEFT_ROLE"] == "ps":
