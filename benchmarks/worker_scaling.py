@@ -39,9 +39,8 @@ from weft.sim import draw
 SCRIPT = BENCHMARKS / "training" / "sweep_ps.py"
 WAIT = 0.05
 WORKERS = (1, 2, 5)
-WORK = {0.25: 7, 1.0: 5, 5.0: 3, 20.0: 3}
+WORK = {0.25: 5, 1.0: 5, 5.0: 3, 20.0: 3}
 """Seconds of work, and rounds of it."""
-SHORT, LONG = min(WORK), max(WORK)
 NODES, SWEEP_WORKERS, GPUS, SWEEP_WORK = (1, 2, 3), (2, 5), 5, 10.0
 LAYERS, RATES = (1, 2, 3), (0.1, 0.01, 0.001)
 SPAWN = 2.0

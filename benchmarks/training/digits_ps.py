@@ -25,6 +25,7 @@ STOP = SHARED / "stop"
 UPDATES = int(os.environ.get("UPDATES", str(10**9)))
 WAIT = float(os.environ["WAIT"])
 TEST_EVERY = int(os.environ["TEST_EVERY"])
+SNAPSHOT_EVERY = int(os.environ.get("SNAPSHOT_EVERY", "500"))
 
 
 def work():
@@ -69,6 +70,6 @@ def report_loss():
 if os.environ["WEFT_ROLE"] == "ps":
     if os.environ["WEFT_RESTARTS"] != "0":
         report_loss()
-    ps.serve(digits.initial(), optimizer=ps.SGD(lr=digits.RATE))
+    ps.serve(digits.initial(), optimizer=ps.SGD(lr=digits.RATE), every=SNAPSHOT_EVERY)
 else:
     work()
