@@ -215,6 +215,10 @@ def shown(run: Run) -> str:
     return f"not in {run.limit:g} s" if run.seconds is None else f"{run.seconds:.1f} s"
 
 
+def took(run: Run) -> str:
+    return f"was not there in {run.limit:g} s" if run.seconds is None else f"took {run.seconds:.1f} s"
+
+
 def started(runs: list[Run]) -> str:
     found = [run.first_step for run in runs if run.first_step is not None]
     return f"{statistics.median(found):.1f} s" if found else "never"
@@ -223,9 +227,13 @@ def started(runs: list[Run]) -> str:
 def came_out(by_case: dict[Case, list[Run]], median: dict[Case, float], ratio: Any) -> str:
     ps, ddp = UNDISTURBED[PS], UNDISTURBED[DDP]
     begin = statistics.median(run.first_step or 0.0 for run in by_case[ddp])
+    steps = {
+        case: statistics.median(run.at_least - (run.first_step or 0.0) for run in by_case[case])
+        for case in (ps, ddp)
+    }
     told = [
         f"Undisturbed {median[ps]:.1f} s by parameter server and {median[ddp]:.1f} s by DDP, of which {begin:.1f} s are the "
-        f"start of PyTorch in {WORKERS} workers on these cores; the steps themselves take both about as long.",
+        f"start of PyTorch in {WORKERS} workers on these cores; from their first step on they take {steps[ps]:.1f} s and {steps[ddp]:.1f} s.",
         f"With 1 and 2 workers killed every {EVERY:g} s the parameter server took {ratio(Case(PS, 1)):.2f}× and "
         f"{ratio(Case(PS, 2)):.2f}× as long and lost {lost_each(by_case, 1)} and {lost_each(by_case, 2)} gradients a kill: "
         "those that the killed were computing.",
@@ -236,7 +244,7 @@ def came_out(by_case: dict[Case, list[Run]], median: dict[Case, float], ratio: A
             reached = "made not one test" if best is None else f"came to {best:.2f}"
             told.append(
                 f"DDP with {kills} killed every {EVERY:g} s "
-                + (f"{reached} in {run.limit:g} s." if run.seconds is None else f"took {run.seconds:.1f} s.")
+                + (f"{reached} in {run.limit:g} s." if run.seconds is None else f"{took(run)}.")
             )
     if begin > EVERY:
         told.append(
@@ -245,7 +253,7 @@ def came_out(by_case: dict[Case, list[Run]], median: dict[Case, float], ratio: A
         )
     for run in by_case.get(RARELY, []):
         told.append(
-            f"Left alone until it has made steps for {LEARNING:g} s, then killed, DDP took {shown(run)} ({ratio(RARELY):.2f}×) with "
+            f"Left alone until it has made steps for {LEARNING:g} s, then killed, DDP {took(run)} ({ratio(RARELY):.2f}×) with "
             f"{run.killed} kills, each of which cost it one such start and {run.lost / max(1, run.killed):.0f} gradients."
         )
     return " ".join(told)
@@ -282,14 +290,14 @@ def draw_curves(by_case: dict[Case, list[Run]], quick: bool) -> str:
                 name = case.way + (f", killed after {case.every:g} s of steps" if case == RARELY else "")
                 look = draw.style(name, [PS, DDP].index(case.way) if case != RARELY else 2)
                 for place, run in enumerate(some):
-                    times = [0.0, *(when for when, _ in run.curve)]
-                    values = [0.1, *(accuracy for _, accuracy in run.curve)]
+                    times = [0.0, run.first_step or 0.0, *(when for when, _ in run.curve)]
+                    values = [0.1, 0.1, *(accuracy for _, accuracy in run.curve)]
                     if run.seconds is None:  # until it was given up
-                        times, values = [*times, LIMIT], [*values, values[-1]]
+                        times, values = [*times, run.limit], [*values, values[-1]]
                     axes.plot(times, values, label=name if place == 0 else None, linewidth=1.4, **look)
             axes.axhline(TARGET, color="#9ca3af", linewidth=0.8)
             axes.set(title=f"{kills} of {WORKERS} killed every {EVERY:g} s" if kills else "none killed")
-            axes.set(xlabel="seconds since PROCESSING", ylim=(0, 1.02), xlim=(0, LIMIT))
+            axes.set(xlabel="seconds since PROCESSING", ylim=(0, 1.02), xlim=(0, None))
             draw.percent(axes.yaxis)
         panels[0].set_ylabel("accuracy on held-out images")
         draw.legend(panels[1])
