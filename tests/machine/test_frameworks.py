@@ -113,14 +113,14 @@ def test_a_function_with_arguments_runs_under_torchrun(new_server: New, tmp_path
     assert {"rank 0 of 2", "rank 1 of 2"} <= {*server.text("function")}
 
 
-def elastic_job(server: Server, **env: str) -> dict:
+def elastic_job(server: Server, kind: str = "pytorch-elastic", **env: str) -> dict:
     digest = server.put_package(
         package({"train.py": (ROOT / "examples" / "pytorch" / "train.py").read_text()})[1]
     )
     return {
         "metadata": {"name": "elastic"},
         "spec": {
-            "type": "pytorch-elastic",
+            "type": kind,
             "code": {"package": digest},
             "command": [python_of("torch"), "train.py"],
             "env": {"PAUSE": "0.1", **env},
@@ -182,10 +182,12 @@ def ends(server: Server, name: str) -> None:
     server.wait_for(name, "CANCELLED")
 
 
-def test_pytorch_elastic_is_resized_by_a_person(new_server: New):
-    """Each time the tasks meet anew and go on from the last checkpoint, as many as there are."""
+@pytest.mark.parametrize("kind", ["pytorch-elastic", "pytorch"])
+def test_pytorch_is_resized_by_a_person(new_server: New, kind: str):
+    """Each time the tasks meet anew and go on from the last checkpoint, as many as there are: beside each other, or,
+    where torchrun does not take part in it, all started again."""
     server = new_server()
-    name = server.submit(elastic_job(server, STEPS="100000"))
+    name = server.submit(elastic_job(server, kind, STEPS="100000"))
     meets(server, name, 2, after=0)
     for number, size in enumerate((1, 2), 1):
         assert server.post(f"/v1/jobs/{name}/scale", {"roles": {"worker": size}}).status == 200

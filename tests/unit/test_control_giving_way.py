@@ -244,6 +244,7 @@ def test_a_running_job_is_scaled_down_and_up_without_stopping_the_rest(on_a_mach
         assert sizes(m, "job") == 2
         await m.passes(300)
         assert sizes(m, "job") == 2, "idle room is not what was asked for"
+        assert "2 tasks leave: it was scaled down" in [event.cause for event in m.events("job")]
         await m.control.scale("job", {"worker": 3}, "ann")
         await m.passes(10)
         assert sizes(m, "job") == 3

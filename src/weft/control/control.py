@@ -300,7 +300,7 @@ class Control:
         if going:
             running.shrinking |= {*going}
             self.books.running.told(running)
-            self.guardian.handle(job, Shrunk(going, "nobody: it was scaled"), actor)
+            self.guardian.handle(job, Shrunk(going, None), actor)
         self.wake_scheduler()
 
     async def remove(self, name: str, actor: str) -> bool:

@@ -29,10 +29,11 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """The scheduler wants the room of these tasks; the job goes on without them."""
+    """These tasks have to go, and the job goes on without them: another job wants their room, or a person fewer tasks."""
 
     tasks: tuple[str, ...]
-    by: str
+    by: str | None
+    """The other job."""
 
 
 @dataclass(frozen=True, slots=True)

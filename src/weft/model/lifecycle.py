@@ -279,7 +279,11 @@ def _shrunk(status: JobStatus, event: Shrunk, gang: Gang, now: float) -> Outcome
     for task in going:
         parked = TaskStatus(task.name, launch=task.launch, restarts=task.restarts)
         status = _with(status, parked if task.name in gone else changed(task, leaving=True))
-    cause = f"{len(going)} task{'s' * (len(going) != 1)} gives way to {event.by}".replace("s gives", "s give")
+    tasks, one = f"{len(going)} task{'s' * (len(going) != 1)}", len(going) == 1
+    if event.by is None:
+        cause = f"{tasks} leave{'s' * one}: it was scaled down"
+    else:
+        cause = f"{tasks} give{'s' * one} way to {event.by}"
     stop: tuple[Instruction, ...] = (Stop(running, gang.grace),) if running else ()
     free = (ReleaseTasks(gone),) if gone else ()
     status = changed(status, reason=cause)
