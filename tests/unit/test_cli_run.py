@@ -223,7 +223,7 @@ def test_options_change_what_a_file_says(tmp_path: Path) -> None:
 
 def test_a_file_with_several_jobs_is_for_apply(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text("spec: {}\n---\nspec: {}\n")
-    with pytest.raises(BadDocument, match="2 jobs in it") as refused:
+    with pytest.raises(BadDocument, match="2 documents in it") as refused:
         job(str(tmp_path / "jobs.yaml"))
     assert (refused.value.next or "").startswith("weft apply -f")
 

@@ -72,6 +72,23 @@ def test_a_comparison_of_policies_is_kept_pair_by_pair(
     assert len((tmp_path / "quick" / "policies.generated.csv").read_text().splitlines()) == 3
 
 
+def test_a_bound_on_waiting_is_told_with_what_it_costs(
+    experiment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds, lab = experiment("bounds"), experiment("lab")
+    monkeypatch.setattr(lab, "RESULTS", tmp_path)
+    monkeypatch.setattr(lab, "HERE", tmp_path / "benchmarks" / "experiments")
+    monkeypatch.setattr(bounds, "BOUNDS", ((50, 1.0),))
+    monkeypatch.setattr("sys.argv", ["bounds.py", "--jobs", "100"])
+    bounds.main()
+    document = json.loads((tmp_path / "quick" / "bounds.generated.json").read_text())
+    default, bounded, _, fifo = document["runs"]
+    assert {**bounded, "bound": ""} == {**default, "bound": ""}, "nobody waits so long in so short a workload"
+    assert default["completionMean"] < fifo["completionMean"]
+    assert "50 days, 100%: mean +0%" in document["cameOut"]
+    assert (tmp_path / "quick" / "bounds.generated.svg").exists()
+
+
 def test_every_committed_result_has_its_files_and_names_no_machine() -> None:
     results = sorted((FOLDER / "results").glob("*.json"))
     assert len(results) >= 4

@@ -40,7 +40,7 @@ def _file_job(target: str, rest: Sequence[str], options: JobOptions, code: str |
     documents = load_documents(target)
     if len(documents) != 1:
         raise BadDocument(
-            target, f"{len(documents)} jobs in it; weft run follows one", f"weft apply -f {target}"
+            target, f"{len(documents)} documents in it; weft run follows one", f"weft apply -f {target}"
         )
     document = documents[0]
     if not isinstance(document.value.get("spec"), dict):

@@ -152,7 +152,7 @@ class Client:
         documents = load_documents(os.fspath(job))
         if len(documents) != 1:
             raise BadDocument(
-                os.fspath(job), f"{len(documents)} jobs in it, one expected", f"weft apply -f {job}"
+                os.fspath(job), f"{len(documents)} documents in it, one expected", f"weft apply -f {job}"
             )
         return documents[0]
 

@@ -131,7 +131,7 @@ async def _serve(
     await control.start()
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    facts = server_facts(address, home.path, backend.name, policy, time.time())
+    facts = server_facts(address, home.path, backend.name, policy, results_store, time.time())
     packages = Packages(home.path / "packages")
     owner = getpass.getuser()
     cluster = ClusterOperations(control, packages, secrets, home.path, facts, owner)

@@ -377,7 +377,9 @@ def _secret_problems(document: Any) -> list[Problem]:
     return problems
 
 
-def server_facts(address: str, home: Path, backend: str, policy: str, started: float) -> dict[str, Any]:
+def server_facts(
+    address: str, home: Path, backend: str, policy: str, results_store: Path | None, started: float
+) -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "address": address,
@@ -385,5 +387,6 @@ def server_facts(address: str, home: Path, backend: str, policy: str, started: f
         "home": str(home),
         "backend": backend,
         "policy": policy,
+        "resultsStore": str(results_store) if results_store is not None else None,
         "started": started,
     }

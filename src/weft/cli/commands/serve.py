@@ -212,6 +212,7 @@ def status(*, output: PageForm = None) -> int:
         ("home", document.get("home")),
         ("backend", document.get("backend")),
         ("policy", document.get("policy")),
+        ("results", document.get("resultsStore") or "in the home alone"),
         ("up for", moments.age(_seconds(document.get("started")))),
         ("jobs", ", ".join(f"{count} {state}" for state, count in jobs.items() if count) or "none"),
     ):
