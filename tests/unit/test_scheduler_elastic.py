@@ -55,6 +55,16 @@ def test_it_grows_to_its_most_when_it_was_left_alone_long_enough() -> None:
     assert size(world) == 8
 
 
+def test_one_that_has_to_start_again_for_it_grows_later() -> None:
+    world = world_of()
+    world.runs("elastic", replace(an_elastic_gang(2, 4, 8, ONE), restart_to_resize=True))
+    world.now = CALM.grow_by_restart_after - 1
+    assert world.cycle().growths == ()
+    world.now = CALM.grow_by_restart_after
+    world.cycle()
+    assert size(world) == 8
+
+
 def test_after_a_change_of_size_it_is_left_alone_again() -> None:
     world = world_of()
     world.runs("elastic", an_elastic_gang(2, 4, 8, ONE))

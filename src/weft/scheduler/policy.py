@@ -52,6 +52,8 @@ class Policy:
     grow: bool = True
     grow_after: float = 60.0
     """An elastic job is left alone for this long after a start or a change of size."""
+    grow_by_restart_after: float = 600.0
+    """So is one that has to stop and start again in order to grow: it must be worth it."""
     margin: float = 1.25
     """Predicted times left are stretched by this before anything is promised on them."""
 

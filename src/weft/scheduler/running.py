@@ -142,6 +142,11 @@ def width(gang: Gang) -> float:
     return max(gang.gpus, sum(task.request.cpu for task in gang.preferred) / 8000, 0.125)
 
 
+def grow_after(gang: Gang, policy: Policy) -> float:
+    """How long a job is left alone before it may grow."""
+    return policy.grow_by_restart_after if gang.restart_to_resize else policy.grow_after
+
+
 def rank_of(order: Order, history: History, like: Likeness, attained: float, gang: Gang) -> float:
     match order:
         case Order.FIFO:

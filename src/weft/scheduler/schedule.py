@@ -24,7 +24,7 @@ from weft.scheduler.policy import DEFAULT, Policy
 from weft.scheduler.preempt import Preempting
 from weft.scheduler.promise import Leaver, end_of, length_of, promise
 from weft.scheduler.queues import Queues, amounts_of
-from weft.scheduler.running import Occupancy, Running, level_of, width
+from weft.scheduler.running import Occupancy, Running, grow_after, level_of, width
 
 Heads = dict[str, list[tuple[tuple[object, ...], Waiting, Group]]]
 """A heap for each queue: the order of each job in it, itself, and its group."""
@@ -506,7 +506,7 @@ class _Cycle:
             and not job.shrinking
             and job.uid not in self._leaving
             and len(job.tasks) < len(job.gang.tasks)
-            and self._now - job.resized >= self._policy.grow_after
+            and self._now - job.resized >= grow_after(job.gang, self._policy)
         )
 
     def _grown(self, job: Running) -> tuple[Binding, ...]:

@@ -16,7 +16,7 @@ from weft.scheduler.pending import Waiting
 from weft.scheduler.plan import Plan
 from weft.scheduler.policy import DEFAULT, Policy
 from weft.scheduler.queues import QueueRule
-from weft.scheduler.running import Running
+from weft.scheduler.running import Running, grow_after
 from weft.scheduler.schedule import schedule
 from weft.scheduler.state import State
 from weft.sim.failures import Failure
@@ -356,7 +356,7 @@ class Simulation:
         left = max(0.0, live.record.arrival.seconds - live.done) / live.rate
         heapq.heappush(self._ends, (max(self._now, live.ready) + left, job.uid, live.run))
         if len(job.tasks) < len(job.gang.tasks):
-            heapq.heappush(self._wakes, self._now + self.state.policy.grow_after)
+            heapq.heappush(self._wakes, self._now + grow_after(job.gang, self.state.policy))
 
     def _hold(self, live: Live, job: Running | None) -> None:
         """What the job holds from now on."""
