@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
-START_TIMEOUT = 30.0
-WAIT = 30.0
+START_TIMEOUT = 60.0
+WAIT = 60.0
 FINISHED = {"COMPLETED", "FAILED", "CANCELLED"}
 IDLE = FINISHED | {"HALTED"}
 UNREACHABLE = (OSError, http.client.HTTPException)

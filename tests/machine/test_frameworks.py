@@ -21,6 +21,10 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import frameworks  # noqa: E402
 
 New = Callable[..., Server]
+pytestmark = [
+    pytest.mark.machine,
+    pytest.mark.timeout(600),
+]  # frameworks take long to start, and longer side by side
 
 
 def python_of(name: str) -> str:
@@ -33,7 +37,7 @@ def python_of(name: str) -> str:
 
 
 def trained(
-    server: Server, kind: str, environment: str, workers: int = 2, timeout: float = 90, **spec: object
+    server: Server, kind: str, environment: str, workers: int = 2, timeout: float = 240, **spec: object
 ) -> dict:
     """The type's example, run to its end."""
     python = python_of(environment)
@@ -92,7 +96,7 @@ if __name__ == "__main__":
     job = weft.run(
         total, args=[10], kwargs={"add": 0.5}, name="function", type="pytorch", replicas=2, cpu=0.5
     )
-    print(job.result(timeout=90))
+    print(job.result(timeout=240))
 """
 
 
@@ -106,7 +110,7 @@ def test_a_function_with_arguments_runs_under_torchrun(new_server: New, tmp_path
         env={**os.environ, "WEFT_HOME": str(server.home), "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.stdout == "30.5\n", done.stderr
@@ -138,9 +142,9 @@ def steps_of(server: Server, name: str) -> list[int]:
 def test_pytorch_elastic_goes_on_when_a_task_is_killed(new_server: New):
     server = new_server()
     name = server.submit(elastic_job(server))
-    until(lambda: max(steps_of(server, name), default=0) >= 12, "some steps", 60)
+    until(lambda: max(steps_of(server, name), default=0) >= 12, "some steps", 240)
     os.killpg(server.pid_of(name, "worker-1"), signal.SIGKILL)
-    done = server.wait_for(name, "COMPLETED", timeout=90)
+    done = server.wait_for(name, "COMPLETED", timeout=240)
     assert [task["restarts"] for task in done["status"]["tasks"]] == [0, 1]
     assert any(line.startswith("rank 0 of 2, from step 1") for line in server.text(name))
     assert steps_of(server, name)[-1] == 59
@@ -163,13 +167,15 @@ def lost(server: Server, name: str) -> list[int]:
     return [before - after + 1 for before, after in pairwise(steps) if after != before + 1]
 
 
-def meets(server: Server, name: str, world: int, after: int, timeout: float = 90) -> None:
+def meets(server: Server, name: str, world: int, after: int, timeout: float = 240) -> None:
     """Wait for the next rendezvous, and until it has got somewhere."""
     until(lambda: len(meetings(server, name)) > after, f"rendezvous {after + 1}", timeout, every=0.1)
     assert meetings(server, name)[after][0] == world
     first = max(steps_of(server, name), default=0)
     until(
-        lambda: max(steps_of(server, name), default=0) > first + SAVE_EVERY + 2, "a checkpoint of its own", 60
+        lambda: max(steps_of(server, name), default=0) > first + SAVE_EVERY + 2,
+        "a checkpoint of its own",
+        240,
     )
 
 
@@ -203,7 +209,7 @@ def test_pytorch_elastic_gives_way_to_what_is_more_urgent_and_grows_back(new_ser
     server.wait_for(urgent, "PROCESSING")
     meets(server, name, 1, after=1)
     server.ask(urgent, "cancel")
-    meets(server, name, 2, after=2, timeout=180)  # it grows at the earliest a minute after it has shrunk
+    meets(server, name, 2, after=2, timeout=300)  # it grows at the earliest a minute after it has shrunk
     ends(server, name)
 
 
@@ -225,7 +231,7 @@ def test_xgboost(new_server: New):
 
 def test_tensorflow(new_server: New):
     server = new_server()
-    trained(server, "tensorflow", "tensorflow", timeout=150)
+    trained(server, "tensorflow", "tensorflow", timeout=240)
     assert {"worker 0, 2 replicas", "worker 1, 2 replicas"} <= {*server.text("tensorflow")}
     losses = series(server, "tensorflow", "loss")
     assert losses[-1] < 0.01 < losses[0]
@@ -243,7 +249,7 @@ def test_tensorflow_with_parameter_servers_goes_on_when_a_worker_is_killed(new_s
     name = server.submit({**document, "spec": {**document["spec"], **own}})
     until(lambda: len(series(server, name, "loss")) >= 3, "some epochs", 120)
     os.killpg(server.pid_of(name, "worker-1"), signal.SIGKILL)
-    done = server.wait_for(name, "COMPLETED", timeout=150)
+    done = server.wait_for(name, "COMPLETED", timeout=240)
     tasks = {task["name"]: (task["state"], task["restarts"]) for task in done["status"]["tasks"]}
     assert tasks == {
         "chief-0": ("SUCCEEDED", 0),
@@ -265,7 +271,7 @@ def test_mpi(new_server: New):
     )
     roles = {"worker": {"replicas": 2, "resources": {"cpu": 0.5}}, "launcher": {"resources": {"cpu": 0.1}}}
     spec = {"type": "mpi", "code": {"package": digest}, "command": [python, "train.py"], "roles": roles}
-    done = server.run({"metadata": {"name": "mpi"}, "spec": spec}, "COMPLETED", timeout=60)
+    done = server.run({"metadata": {"name": "mpi"}, "spec": spec}, "COMPLETED", timeout=240)
     assert {"rank 0 of 2 in worker-0", "rank 1 of 2 in worker-1"} <= {*server.text("mpi")}
     losses = series(server, "mpi", "loss")
     assert losses[-1] < 0.01 < losses[0]
@@ -279,7 +285,7 @@ def test_a_failed_mpi_program_fails_the_job_with_its_code(new_server: New):
     roles = {"worker": {"replicas": 2, "resources": {"cpu": 0.5}}, "launcher": {"resources": {"cpu": 0.1}}}
     program = "from mpi4py import MPI; import sys; sys.exit(7 if MPI.COMM_WORLD.rank else 0)"
     spec = {"type": "mpi", "command": [python, "-c", program], "roles": roles}
-    done = server.run({"metadata": {"name": "mpi"}, "spec": spec}, "FAILED", timeout=60)
+    done = server.run({"metadata": {"name": "mpi"}, "spec": spec}, "FAILED", timeout=240)
     assert done["status"]["failure"]["message"] == "launcher-0 exited with code 7"
 
 
@@ -299,7 +305,7 @@ def test_what_the_runtime_does_with_tensors():
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stdout

@@ -39,11 +39,11 @@ def test_what_is_no_url_is_not_shown(server: Server):
 
 def test_who_is_active_runs_on_and_who_is_idle_is_halted(server: Server):
     script = (
-        "for i in $(seq 1 40); do touch $WEFT_ACTIVITY_FILE; sleep 0.1; done; echo at rest; exec sleep 1000"
+        "for i in $(seq 1 70); do touch $WEFT_ACTIVITY_FILE; sleep 0.1; done; echo at rest; exec sleep 1000"
     )
-    server.submit(sh(script, name="demo", idleTimeout="2s"))
+    server.submit(sh(script, name="demo", idleTimeout="5s"))
     server.printed_line("demo", "at rest")
     assert server.status("demo")["state"] == "PROCESSING"
     halted = server.wait_for("demo", "HALTED")["status"]
-    assert halted["reason"] == "halted: nothing was done in it for 2s (idleTimeout); checkpoints are kept"
+    assert halted["reason"] == "halted: nothing was done in it for 5s (idleTimeout); checkpoints are kept"
     assert server.reserved() == []
