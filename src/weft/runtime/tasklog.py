@@ -21,15 +21,26 @@ class TaskLog:
         self.segment = segment
         self.keep = keep
         self.dropped = 0
-        self._starts = sorted(
-            int(n[4:]) for n in os.listdir(folder) if n.startswith("log.") and n[4:].isdigit()
-        )
+        self._starts: list[int] | None = None
+        """Of the segments that there are; looked for when the task first prints: most that are short never do."""
         self._fd = -1
         self._index = -1
         self._indexed = 0.0
-        self._start = self.offset = 0
-        if self._starts:
-            self._open(self._starts[-1])
+        self._start = self._offset = 0
+
+    @property
+    def offset(self) -> int:
+        """Where the next byte goes."""
+        self._find()
+        return self._offset
+
+    def _find(self) -> list[int]:
+        if self._starts is None:
+            names = [n[4:] for n in os.listdir(self.folder) if n.startswith("log.")]
+            self._starts = sorted(int(n) for n in names if n.isdigit())
+            if self._starts:
+                self._open(self._starts[-1])
+        return self._starts
 
     def _open(self, start: int) -> None:
         path = f"{self.folder}/log.{start:015d}"
@@ -41,11 +52,12 @@ class TaskLog:
             raise
         self.close()
         self._fd, self._index, self._start = fd, index, start
-        self.offset = start + os.fstat(fd).st_size
-        if start not in self._starts:
-            self._starts.append(start)
-        while len(self._starts) > self.keep:
-            old = self._starts.pop(0)
+        self._offset = start + os.fstat(fd).st_size
+        starts = self._find()
+        if start not in starts:
+            starts.append(start)
+        while len(starts) > self.keep:
+            old = starts.pop(0)
             for name in (f"log.{old:015d}", f"log.{old:015d}.index"):
                 unlink(f"{self.folder}/{name}")
 
@@ -53,14 +65,15 @@ class TaskLog:
         """Append; what a full disk refuses is dropped and counted, the task never suffers for it."""
         view = memoryview(data)
         try:
-            if self._fd < 0 or self.offset - self._start >= self.segment:
-                self._open(self.offset)
+            self._find()
+            if self._fd < 0 or self._offset - self._start >= self.segment:
+                self._open(self._offset)
             if now - self._indexed >= INDEX_INTERVAL:
-                os.write(self._index, b"%d %.3f\n" % (self.offset, now))
+                os.write(self._index, b"%d %.3f\n" % (self._offset, now))
                 self._indexed = now
             while view:
                 written = os.write(self._fd, view)
-                self.offset += written
+                self._offset += written
                 view = view[written:]
         except OSError:  # no room, or the task put something else in its log's place
             self.dropped += len(view)
