@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,16 +86,20 @@ def test_a_server_that_ends_is_quoted(script: list[str], tmp_path: Path) -> None
 def test_a_server_that_is_never_ready_is_stopped(
     script: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    begin = subprocess.Popen
+
+    def noted(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(begin(*args, **options))
+        return started[-1]
+
+    monkeypatch.setattr(start.subprocess, "Popen", noted)
     monkeypatch.setattr(start, "START_SECONDS", 0.3)
-    script[0] = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    script[0] = "import time; time.sleep(600)"
     with pytest.raises(WeftError, match="was not ready after"):
         start.ensure_server(tmp_path)
-    pid = int((tmp_path / "pid").read_text())
-    for _ in range(200):
-        if not start.process_alive(pid):
-            break
-        threading.Event().wait(0.01)
-    assert not start.process_alive(pid)
+    [server] = started
+    assert server.wait(timeout=90) < 0, "by a signal"
 
 
 def test_a_reused_process_id_is_no_server() -> None:
