@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: install demo test check bench lint format clean system-test-packages
+.PHONY: install demo test check bench lint format clean system-test-packages k8s-testbed k8s-testbed-down
 
 install: $(STAMP)  ## make .venv with Weft and what the demo needs
 
@@ -45,6 +45,12 @@ format: $(DEV_STAMP)
 
 bench: $(DEV_STAMP)  ## measure every claim; JSON in benchmarks/results, a table at the end
 	$(BIN)/python benchmarks/run.py
+
+k8s-testbed: $(STAMP)  ## a real Kubernetes on this machine, with NODES simulated nodes (docs/testbed.md)
+	@PYTHONPATH=scripts $(BIN)/python -m testbed up --nodes $(or $(NODES),300) $(if $(SCHEDULER),--scheduler)
+
+k8s-testbed-down:  ## end every process of it
+	@PYTHONPATH=scripts $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m testbed down
 
 system-test-packages:
 	@sh scripts/system-test-packages.sh
