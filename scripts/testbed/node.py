@@ -208,20 +208,21 @@ def _answers(debian: Path, socket: Path) -> bool:
 
 
 def _settled(api: Api) -> bool:
-    """Does what a cloud's controller would: gives the node its address and lifts the taint that waits for it."""
+    """Once the node is Ready, does what a cloud's controller would: gives it its address and lifts the taint."""
     try:
         node = api.get(f"/api/v1/nodes/{NAME}")
-        if not node["status"].get("addresses"):
-            addresses = [
-                {"type": "InternalIP", "address": "127.0.0.1"},
-                {"type": "Hostname", "address": NAME},
-            ]
-            api.patch(f"/api/v1/nodes/{NAME}/status", {"status": {"addresses": addresses}})
+        conditions = {each["type"]: each["status"] for each in node["status"].get("conditions", [])}
+        if conditions.get("Ready") != "True":
+            return False
+        # kubelet guesses an address and writes it until it is Ready; from then on it keeps what it finds.
+        addresses = [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": NAME}]
         taints = node["spec"].get("taints") or []
         kept = [taint for taint in taints if not taint["key"].startswith("node.cloudprovider.kubernetes.io/")]
+        if node["status"].get("addresses") != addresses:
+            api.patch(f"/api/v1/nodes/{NAME}/status", {"status": {"addresses": addresses}})
+            return False
         if kept != taints:
             api.patch(f"/api/v1/nodes/{NAME}", {"spec": {"taints": kept or None}})
     except ApiError:
         return False
-    conditions = {each["type"]: each["status"] for each in node["status"].get("conditions", [])}
-    return conditions.get("Ready") == "True" and not kept
+    return not kept
