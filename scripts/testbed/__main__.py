@@ -180,6 +180,9 @@ def main() -> int:
     except (Refused, ApiError) as problem:
         print(problem, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -13,18 +13,23 @@ MOUNT = Path("/sys/fs/cgroup")
 
 
 def roots(mounts: str) -> list[Path]:
-    """Our folder in every hierarchy: one with cgroup v2, one per controller with v1."""
-    kinds: dict[str, list[Path]] = {"cgroup": [], "cgroup2": []}
-    for line in mounts.splitlines():
-        words = line.split()
-        if len(words) > 2 and words[2] in kinds:
-            kinds[words[2]].append(Path(words[1]) / NAME)
-    # Machines with v1 may have an empty v2 hierarchy beside it, which kubelet does not use.
-    return kinds["cgroup"] or kinds["cgroup2"]
+    """Our folder in every hierarchy that kubelet uses: one with cgroup v2, one per controller with v1."""
+    # Machines with v1 may have a v2 hierarchy without controllers beside it.
+    return _folders(mounts, "cgroup") or _folders(mounts, "cgroup2")
+
+
+def traces(mounts: str) -> list[Path]:
+    """Our folder wherever it may be: runc also uses the v2 hierarchy that stands beside v1."""
+    return _folders(mounts, "cgroup") + _folders(mounts, "cgroup2")
+
+
+def _folders(mounts: str, kind: str) -> list[Path]:
+    lines = (line.split() for line in mounts.splitlines())
+    return [Path(words[1]) / NAME for words in lines if words[2:3] == [kind]]
 
 
 def make() -> None:
-    for root in _here():
+    for root in roots(_mounts()):
         root.mkdir(exist_ok=True)
         for name in (
             "cpuset.cpus",
@@ -41,15 +46,18 @@ def make() -> None:
 
 def remove() -> list[Path]:
     """Ends what still runs inside and takes the folders away; gives back those that would not go."""
-    return [root for root in _here() if not until(lambda root=root: _gone(root), 10, every=0.05)]  # type: ignore[misc]
+    left = traces(_mounts())
+
+    def all_gone() -> bool:
+        left[:] = [root for root in left if not _gone(root)]
+        return not left
+
+    until(all_gone, 10, every=0.05)
+    return left
 
 
-def inside() -> set[int]:
-    return {pid for root in _here() for pid in _pids(root)}
-
-
-def _here() -> list[Path]:
-    return roots(Path("/proc/mounts").read_text())
+def _mounts() -> str:
+    return Path("/proc/mounts").read_text()
 
 
 def _pids(root: Path) -> set[int]:

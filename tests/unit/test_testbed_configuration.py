@@ -117,6 +117,11 @@ def test_the_corner_of_the_cgroups_is_in_every_hierarchy(mounts: str, expected: 
     assert [str(path) for path in cgroups.roots(mounts)] == expected
 
 
+def test_a_hierarchy_beside_those_of_v1_is_tidied_too() -> None:
+    mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+    assert [path.parent.name for path in cgroups.traces(mounts)] == ["cpu", "unified"]
+
+
 def test_a_simulated_node_has_room_a_rack_and_is_ready() -> None:
     made = simulated.node(17, simulated.Shape(cpu=4, gpus=2), now=0)
     assert made["metadata"]["name"] == "sim-0017"
