@@ -43,7 +43,7 @@ def make() -> Path:
         built.mkdir(parents=True, exist_ok=True)
         workspace = folder() / "workspace"
         tree = _source(workspace)
-        with step(f"compiling Kubernetes {VERSION} (about 8 minutes on 2 cores, once)"):
+        with step(f"compiling Kubernetes {VERSION} (minutes, once)"):
             _openapi(tree, workspace, compiler)
             for program in PROGRAMS:
                 if not (built / program).exists():
