@@ -120,8 +120,11 @@ def _compile(package: str, to: Path, workspace: Path, compiler: Path) -> None:
 
 
 def _run(command: list[str], within: Path, workspace: Path, compiler: Path) -> None:
+    temporary = workspace / "tmp"  # an interrupted build leaves its half gigabyte here, not in /tmp
+    temporary.mkdir(parents=True, exist_ok=True)
     env = {
         **os.environ,
+        "GOTMPDIR": str(temporary),
         "GO111MODULE": "off",  # module mode refuses the tree: "updates to go.mod needed"
         "CGO_ENABLED": "0",
         "GOPATH": str(workspace),
