@@ -8,6 +8,7 @@ command -v runc >/dev/null || missing="$missing runc"
 command -v dockerd >/dev/null || missing="$missing docker.io"
 command -v qemu-system-x86_64 >/dev/null || missing="$missing qemu-system-x86"
 command -v git >/dev/null || missing="$missing git"
+command -v openssl >/dev/null || missing="$missing openssl"
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     echo "not installed and not installable here:$missing (their tests will be skipped)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -136,6 +137,7 @@ def test_leases_are_renewed_three_times_before_they_are_late() -> None:
     assert simulated.lease("sim-0001", now=0.25)["spec"]["renewTime"] == "1970-01-01T00:00:00.250000Z"
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_the_kubeconfig_is_json_and_carries_its_authority(tmp_path: Path) -> None:
     certificates.make(tmp_path / "keys")
     text = kubeconfig("https://127.0.0.1:1", (tmp_path / "keys" / "ca.crt").read_bytes(), "secret")
