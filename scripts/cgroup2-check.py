@@ -172,7 +172,7 @@ def task(found: Any, name: str, request: Any, program: str, cpus: list[int] | No
     """Run a program as a supervisor does; how it ended and what it printed."""
     import select
 
-    from weft.backends.local.logs import TaskLogReader
+    from weft.backends.logs import TaskLogReader
     from weft.runtime.taskprocess import TaskProcess
 
     groups, notes = found.task(name, request)

@@ -1,4 +1,4 @@
-"""python -m testbed up [--nodes N] [--scheduler] | down | status"""
+"""python -m testbed up [--nodes N] [--scheduler] | build | image | down | status"""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from .telling import say, step, until
 PATIENCE = 120.0
 ORDER = [
     "simulated",
+    "dns",
+    "service",
     "kubelet",
     "containerd",
     "kube-scheduler",
@@ -54,6 +56,8 @@ def up(nodes: int, with_scheduler: bool) -> None:
             node.bring_up(record, api, built, unpacked, pause)
             with step(f"loading {image.WEFT}"):
                 node.load_image(record, unpacked, weft)
+            answer(record, "dns", str(record.folder / "kubeconfig"), node.GATEWAY)
+            answer(record, "service", str(record.ports["apiserver"]))
             simulate(record, api, nodes)
         except BaseException:
             say("taking down what was started")
@@ -63,6 +67,17 @@ def up(nodes: int, with_scheduler: bool) -> None:
         record.save()
         say(f"the testbed is up after {time.monotonic() - begun:.0f} s")
         tell(record)
+
+
+def answer(record: processes.Record, name: str, *arguments: str) -> None:
+    """What a cluster has beside its nodes, for the pods."""
+    scripts = str(Path(__file__).resolve().parents[1])
+    command = [sys.executable, "-m", f"testbed.{name}", *arguments]
+    running = processes.start(record, name, command, {"PYTHONPATH": scripts})
+    if not until(
+        lambda: "answering" in processes.log_of(record, name) or not processes.alive(running), PATIENCE
+    ) or not processes.alive(running):
+        processes.refuse_ended(record, running, "listening for questions")
 
 
 def simulate(record: processes.Record, api: Api, nodes: int) -> None:
@@ -132,6 +147,26 @@ def whole(record: processes.Record) -> bool:
     return Api.of(record.folder / "kubeconfig").healthy()
 
 
+def build() -> None:
+    """What takes long, once, without starting anything."""
+    debian.check_machine()
+    state().mkdir(parents=True, exist_ok=True)
+    binaries.make()
+    unpacked = debian.unpacked(debian.RUNTIME)
+    image.busybox(unpacked)
+    image.weft(unpacked)
+
+
+def refresh() -> None:
+    """The image of this checkout as it is now, into the testbed that runs."""
+    record = processes.read(state())
+    if record is None or not whole(record):
+        raise Refused("the image", "no testbed is running", "make k8s-testbed")
+    unpacked = debian.unpacked(debian.RUNTIME)
+    with step(f"loading {image.WEFT}"):
+        node.load_image(record, unpacked, image.weft(unpacked))
+
+
 def status() -> int:
     record = processes.read(state())
     if record is None:
@@ -166,6 +201,8 @@ def main() -> int:
     starting = commands.add_parser("up", help="build what is missing and start")
     starting.add_argument("--nodes", type=int, default=300, help="simulated nodes beside the real one")
     starting.add_argument("--scheduler", action="store_true", help="run kube-scheduler too, to compare with")
+    commands.add_parser("build", help="build what is missing, and start nothing")
+    commands.add_parser("image", help="load the image of this checkout into the running testbed")
     commands.add_parser("down", help="end everything that was started")
     commands.add_parser("status", help="what runs, and where")
     said = parser.parse_args()
@@ -173,6 +210,10 @@ def main() -> int:
     try:
         if said.command == "up":
             up(said.nodes, said.scheduler)
+        elif said.command == "build":
+            build()
+        elif said.command == "image":
+            refresh()
         elif said.command == "down":
             down()
         else:

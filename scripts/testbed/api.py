@@ -51,6 +51,12 @@ class Api:
     def of(cls, path: Path) -> Api:
         return cls(path.read_text())
 
+    def close(self) -> None:
+        """What this thread has kept open."""
+        if (connection := getattr(self._local, "connection", None)) is not None:
+            connection.close()
+            self._local.connection = None
+
     def get(self, path: str) -> Document:
         return self._request("GET", path)
 

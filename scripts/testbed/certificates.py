@@ -6,7 +6,9 @@ import secrets
 import subprocess
 from pathlib import Path
 
-OPENSSL = """\
+from . import service
+
+OPENSSL = f"""\
 [req]
 distinguished_name = name
 [name]
@@ -20,7 +22,7 @@ keyUsage = critical, digitalSignature, keyEncipherment
 extendedKeyUsage = serverAuth, clientAuth
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
-subjectAltName = IP:127.0.0.1, DNS:localhost, DNS:kubernetes.default.svc, DNS:kubernetes
+subjectAltName = IP:127.0.0.1, IP:{service.ADDRESS}, DNS:localhost, DNS:kubernetes.default.svc, DNS:kubernetes
 """
 CURVE = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
 USERS = {

@@ -17,6 +17,7 @@ from .telling import step
 
 RUNTIME = ["etcd-server", "containerd", "runc", "containernetworking-plugins", "busybox-static"]
 COMPILER = ["golang-1.19-go", "golang-1.19-src"]
+REFLECT = ["golang-github-modern-go-reflect2-dev"]
 PROGRAMS = {"openssl": "openssl", "ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 """Small programs that must be on the path, and the packages that have them."""
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

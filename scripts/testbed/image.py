@@ -7,6 +7,7 @@ and dependencies, the upper one, the checkout, every time.
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import io
 import json
@@ -73,7 +74,8 @@ def busybox(debian: Path) -> Path:
 
 def weft(debian: Path) -> Path:
     with step("making the image of Weft"):
-        requirements = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["dependencies"]
+        project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+        requirements = [*project["dependencies"], *project["optional-dependencies"]["kubernetes"]]
         lower = _dependencies_layer(requirements, debian)
         upper = cache() / "images" / "weft.layer"
         write_layer(upper, weft_files(REPOSITORY / "src" / "weft"))
@@ -128,15 +130,19 @@ def python_files(installed: Path) -> Files:
         f"{HOME}/pyvenv.cfg": Text(f"home = {program.parent}\ninclude-system-site-packages = false\n"),
         f"{HOME}/bin/weft": Text(f"#!{HOME}/bin/python\nfrom weft.cli.entry import main\n\nmain()\n", 0o755),
         **tree(library, str(library), OMITTED),
+        f"{HOME}/bin/py-spy": installed / "bin/py-spy",
         **tree(installed, site, {"bin"}),
     }
     shared = [path for path in files.values() if isinstance(path, Path) and ".so" in path.name]
-    return {**{library: Path(library) for library in needed(program, *shared)}, **files}
+    programs = (program, installed / "bin/py-spy")
+    return {**{library: Path(library) for library in needed(*programs, *shared)}, **files}
 
 
 def weft_files(source: Path) -> Files:
+    """Compiled, as pip would leave it: a pod's start waits for the agent's."""
+    compileall.compile_dir(source, quiet=2)
     site = f"{HOME}/lib/python{sysconfig.get_python_version()}/site-packages"
-    return tree(source, f"{site}/weft", {"__pycache__"})
+    return tree(source, f"{site}/weft", set())
 
 
 def tree(folder: Path, at: str, omitted: set[str]) -> Files:

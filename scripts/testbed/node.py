@@ -6,21 +6,27 @@ seen only inside that namespace and vanishes with its last process.
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-from . import cgroups
+from . import cgroups, service
 from .api import Api, ApiError
+from .dns import DOMAIN
 from .processes import Record, refuse_ended, start
 from .refusal import Refused
 from .telling import step, until
 
 NAME = "real-0"
 BRIDGE = "wefttestbed0"
+BRIDGE_ADDRESS = "02:00:0a:d3:00:01"
+"""Its own: one without takes the lowest of its pods', and whoever knew the last one is not heard for seconds."""
 SUBNET = "10.211.0.0/16"
+GATEWAY = "10.211.0.1"
 BUSYBOX = "localhost/busybox:testbed"
 LABEL = "testbed.weft.dev/kind"
 PATIENCE = 60.0
@@ -53,6 +59,7 @@ def bring_up(record: Record, api: Api, binaries: Path, debian: Path, pause: Path
         home = record.folder / "node"
         _remember(record)
         cgroups.make()
+        make_bridge()
         _write_configuration(record, home, debian)
         socket = home / "containerd.sock"
         path = {"PATH": f"{debian / 'usr/bin'}:{debian / 'usr/sbin'}:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -68,6 +75,19 @@ def bring_up(record: Record, api: Api, binaries: Path, debian: Path, pause: Path
             refuse_ended(record, kubelet, f"waiting for node {NAME} to be Ready")
 
 
+def make_bridge() -> None:
+    """Made before the first pod, with the API server's address beside its own, it has both when that pod asks."""
+    for line in (
+        f"link add {BRIDGE} address {BRIDGE_ADDRESS} type bridge",
+        f"address add {GATEWAY}/{SUBNET.partition('/')[2]} dev {BRIDGE}",
+        f"address add {service.ADDRESS}/32 dev {BRIDGE}",
+        f"link set {BRIDGE} up",
+    ):
+        done = subprocess.run(["ip", *line.split()], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Refused(f"network interface {BRIDGE}", done.stderr.strip(), f"ip {line}")
+
+
 def tear_down(record: Record) -> list[str]:
     """What daemons leave behind on the machine, taken away; what would not go is told."""
     left = [f"cgroup {path}" for path in cgroups.remove()]
@@ -77,11 +97,19 @@ def tear_down(record: Record) -> list[str]:
             left.append(f"network interface {BRIDGE} ({done.stderr.strip()})")
     for name, value in record.sysctls.items():
         (Path("/proc/sys") / name).write_text(value)
-    for made in reversed(record.made_folders):
+    return left + remove_made(record.made_folders)
+
+
+def remove_made(folders: Sequence[str]) -> list[str]:
+    """Folders that only gave the namespace a place to mount its own over. What is in one now is somebody else's, a dockerd's
+    for example, who came after us: then it is theirs."""
+    left = []
+    for made in reversed(folders):
         try:
             Path(made).rmdir()
-        except OSError:
-            left.append(f"folder {made}")
+        except OSError as problem:
+            if problem.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                left.append(f"folder {made} ({problem.strerror})")
     return left
 
 
@@ -127,8 +155,13 @@ SystemdCgroup = false
 
 
 def network_configuration(home: Path) -> str:
-    """Pods reach each other and this machine; nothing leads further."""
-    ipam = {"type": "host-local", "ranges": [[{"subnet": SUBNET}]], "dataDir": str(home / "addresses")}
+    """Pods reach each other, this machine and the API server; nothing leads further."""
+    ipam = {
+        "type": "host-local",
+        "ranges": [[{"subnet": SUBNET}]],
+        "routes": [{"dst": service.RANGE}],
+        "dataDir": str(home / "addresses"),
+    }
     bridge = {"type": "bridge", "bridge": BRIDGE, "isGateway": True, "ipMasq": False, "ipam": ipam}
     loopback = {"type": "loopback"}
     return json.dumps({"cniVersion": "0.4.0", "name": "testbed", "plugins": [bridge, loopback]})
@@ -154,10 +187,14 @@ def kubelet_configuration(record: Record, home: Path) -> str:
         "authorization": {"mode": "AlwaysAllow"},
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{cgroups.NAME}",
+        "clusterDNS": [GATEWAY],
+        "clusterDomain": DOMAIN,
         "failSwapOn": False,
         "makeIPTablesUtilChains": False,
         "imageGCHighThresholdPercent": 100,  # an image that is collected cannot be pulled again
         "evictionHard": {"memory.available": room, "nodefs.available": room, "imagefs.available": room},
+        "evictionPressureTransitionPeriod": "1s",
+        "volumeStatsAggPeriod": "3s",  # or a volume that is too large is found after a minute
         "volumePluginDir": str(home / "volume-plugins"),
     }
     return json.dumps(document, indent=2)

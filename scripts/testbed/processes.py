@@ -10,10 +10,11 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from .places import locked
 from .refusal import Refused
 from .telling import until
 
@@ -38,6 +39,9 @@ class Record:
     processes: list[Process] = field(default_factory=list)
     ports: dict[str, int] = field(default_factory=dict)
     options: dict[str, int | bool] = field(default_factory=dict)
+    commands: dict[str, list[str]] = field(default_factory=dict)
+    """How each process was started, and with which variables, to start it again."""
+    variables: dict[str, dict[str, str]] = field(default_factory=dict)
     made_folders: list[str] = field(default_factory=list)
     sysctls: dict[str, str] = field(default_factory=dict)
 
@@ -80,7 +84,7 @@ def start(record: Record, name: str, command: list[str], env: dict[str, str] | N
     """A daemon of its own session, its output in `logs/NAME.log`."""
     logs = record.folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    with (logs / f"{name}.log").open("w") as log:
+    with (logs / f"{name}.log").open("a" if name in record.commands else "w") as log:
         begun = subprocess.Popen(
             command,
             env={**os.environ, **(env or {}), MARK: str(record.folder)},
@@ -92,9 +96,38 @@ def start(record: Record, name: str, command: list[str], env: dict[str, str] | N
         )
     begun.returncode = 0  # it outlives this process: nobody here waits for it
     process = Process(name, begun.pid, birth(begun.pid) or 0, boot())
-    record.processes.append(process)
+    record.commands[name], record.variables[name] = command, env or {}
+    record.processes = [*(each for each in record.processes if each.name != name), process]
     record.save()
     return process
+
+
+def start_once(folder: Path, name: str, command: Callable[[Record], list[str]]) -> Process:
+    """A daemon that the testbed has from now on, if it had it not: of all who need it at the same time the first starts it,
+    and it is ended with the rest. Nobody counts who uses it: whoever did might die and not say so."""
+    with locked(folder / "lock", f"starting {name}"):
+        record = read(folder)
+        if record is None:
+            raise Refused(name, f"no testbed is running ({folder})", "make k8s-testbed")
+        found = next((each for each in record.processes if each.name == name and alive(each)), None)
+        return found or start(record, name, command(record))
+
+
+def kill(record: Record, name: str) -> None:
+    """As the kernel would when memory runs out: at once, and only this one."""
+    (victim,) = (each for each in record.processes if each.name == name)
+    if alive(victim):
+        os.kill(victim.pid, signal.SIGKILL)
+        until(lambda: not alive(victim), PATIENCE)
+
+
+def start_again(record: Record, name: str) -> Process:
+    """One that has ended, as it was started the first time."""
+    return start(record, name, record.commands[name], record.variables[name])
+
+
+def log_of(record: Record, name: str) -> str:
+    return (record.folder / "logs" / f"{name}.log").read_text(errors="replace")
 
 
 def refuse_ended(record: Record, process: Process, doing: str) -> None:

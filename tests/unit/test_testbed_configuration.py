@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import json
 import shutil
 import sys
@@ -11,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
-from testbed import binaries, certificates, cgroups, controlplane, debian, node, simulated
+from testbed import binaries, certificates, cgroups, controlplane, debian, node, service, simulated
 from testbed.api import Api, kubeconfig
 from testbed.processes import Record
 from testbed.refusal import Refused
@@ -82,6 +84,45 @@ def test_nothing_listens_beyond_loopback(record: Record) -> None:
     assert kubelet["authentication"]["anonymous"] == {"enabled": False}
 
 
+def test_pods_find_the_api_server_by_the_address_that_they_are_told(record: Record) -> None:
+    assert f"--service-cluster-ip-range={service.RANGE}" in controlplane.api_server(record, Path("/bin/x"))
+    first = next(ipaddress.ip_network(service.RANGE).hosts())
+    assert str(first) == service.ADDRESS
+    bridge, _ = json.loads(node.network_configuration(record.folder))["plugins"]
+    assert bridge["ipam"]["routes"] == [{"dst": service.RANGE}]
+    assert f"IP:{service.ADDRESS}," in certificates.OPENSSL
+
+
+def test_bytes_are_passed_on_both_ways_until_one_side_has_ended() -> None:
+    async def whole() -> tuple[bytes, bytes]:
+        async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write((await reader.readline()).upper())
+            writer.close()
+
+        behind = await asyncio.start_server(shout, "127.0.0.1", 0)
+        port = behind.sockets[0].getsockname()[1]
+        before = await service.serve("127.0.0.1", 0, port)
+        at = before.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", at)
+        writer.write(b"hello\n")
+        said = await reader.read()
+        writer.close()
+        behind.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", at)
+        nothing = await reader.read()
+        writer.close()
+        before.close()
+        return said, nothing
+
+    assert asyncio.run(whole()) == (b"HELLO\n", b"")
+
+
+def test_only_the_installed_control_plane_is_written_down() -> None:
+    first, *rest = json.loads(controlplane.audit_policy())["rules"]
+    assert first["users"] == ["system:serviceaccount:weft-system:weft"]
+    assert rest == [{"level": "None"}]
+
+
 def test_ports_are_each_other_ones() -> None:
     assert len(set(controlplane.free_ports(8))) == 8
 
@@ -94,6 +135,22 @@ def test_every_user_has_a_token_and_its_groups() -> None:
 def test_pods_keep_out_of_reach_of_the_images_collector(record: Record) -> None:
     assert json.loads(node.kubelet_configuration(record, record.folder))["imageGCHighThresholdPercent"] == 100
     assert "restrict_oom_score_adj = true" in node.containerd_configuration(record.folder, Path("/d"))
+
+
+def test_folders_that_were_made_go_but_for_what_others_have_put_there(tmp_path: Path) -> None:
+    outer, inner, used, gone = (tmp_path / name for name in ("outer", "outer/inner", "used", "gone"))
+    inner.mkdir(parents=True)
+    (used / "s").mkdir(parents=True)
+    assert node.remove_made([str(outer), str(inner), str(used), str(gone)]) == []
+    assert not outer.exists()
+    assert (used / "s").exists()
+
+
+def test_a_folder_that_would_not_go_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    [left] = node.remove_made([str(file)])
+    assert str(file) in left
 
 
 def test_the_namespace_is_entered_before_anything_runs(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,27 @@ def test_a_process_that_is_ended_is_gone(record: Record) -> None:
     started = processes.start(record, "sleeper", ["sleep", "60"])
     assert processes.end([started]) == []
     assert not processes.alive(started)
+
+
+def test_of_those_who_need_a_daemon_at_once_the_first_starts_it_for_all(record: Record) -> None:
+    """As the workers of a test run do: two schedulers on one cluster would place the same pods."""
+    record.save()
+    start = partial(processes.start_once, record.folder, "sleeper", lambda _: ["sleep", "60"])
+    with ThreadPoolExecutor(4) as workers:
+        started = {each.result() for each in [workers.submit(start) for _ in range(8)]}
+    again = processes.read(record.folder)
+    assert again is not None
+    record.processes = again.processes
+    assert list(started) == record.processes
+
+
+def test_a_daemon_that_is_needed_again_after_its_end_is_started_again(record: Record) -> None:
+    first = processes.start(record, "sleeper", ["sleep", "60"])
+    processes.end([first])
+    second = processes.start_once(record.folder, "sleeper", lambda _: ["sleep", "60"])
+    record.processes = [second]
+    assert second != first
+    assert processes.alive(second)
 
 
 def test_one_that_does_not_listen_is_killed(record: Record) -> None:
