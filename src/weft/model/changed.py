@@ -13,10 +13,11 @@ Record = TypeVar("Record")
 
 def changed(record: Record, **changes: Any) -> Record:
     """For dataclasses without slots and without work to do in `__post_init__`."""
-    fields = record.__dict__
-    if not changes.keys() <= fields.keys():
-        unknown = ", ".join(sorted(changes.keys() - fields.keys()))
+    before = record.__dict__
+    fields = before | changes
+    if len(fields) != len(before):
+        unknown = ", ".join(sorted(changes.keys() - before.keys()))
         raise TypeError(f"{type(record).__name__} has no {unknown}")
     copy: Record = object.__new__(type(record))
-    copy.__dict__.update(fields, **changes)
+    object.__setattr__(copy, "__dict__", fields)
     return copy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.model.failures import Failure
-from weft.model.status import Binding, Desire, Exit, Stored
+from weft.model.failures import Code, Failure
+from weft.model.status import Binding, Desire, Exit, Progress, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,12 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The node of these tasks is gone, and they with it."""
+    """The node of these tasks is gone, and they with it; or it has put them out, for the reason given."""
 
     tasks: tuple[str, ...]
     node: str
+    why: str | None = None
+    code: Code = Code.NODE_LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,14 @@ class Provisioned:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The code (and data) is in place."""
+    """The code and the data are in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Which version of each of its datasets the job reads, by name; from now on, for all its starts."""
+
+    datasets: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,33 @@ class Undone:
     launch: int
     failure: Failure
     temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hindered:
+    """A start does not get on; the engine goes on trying, and this is why it takes so long."""
+
+    launch: int
+    why: str
+    code: Code | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """How far the start has come, for who looks; not worth a line in its history."""
+
+    launch: int
+    far: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbed:
+    """Somebody is taking a running task away; it has its grace to save. `Lost` follows."""
+
+    task: str
+    launch: int
+    why: str
+    code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +171,12 @@ Event = (
     | Lost
     | Provisioned
     | Fetched
+    | Pinned
+    | Progressed
     | Launched
     | Undone
+    | Hindered
+    | Disturbed
     | Exited
     | ResultsStored
     | StoringFailed

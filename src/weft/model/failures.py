@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """Every way in which a job can end badly. One word each, the same on every backend."""
+    """Every way in which a job can end badly, or be kept from going on. One word each, the same on every backend."""
 
     EXIT_CODE = "EXIT_CODE"
     SIGNAL = "SIGNAL"
@@ -17,10 +17,18 @@ class Code(StrEnum):
     DEADLINE = "DEADLINE"
     UNSCHEDULABLE = "UNSCHEDULABLE"
     BAD_CODE = "BAD_CODE"
+    DATA = "DATA"
     SECRET_MISSING = "SECRET_MISSING"  # noqa: S105  (a failure's name, no password)
     ISOLATION_UNAVAILABLE = "ISOLATION_UNAVAILABLE"
     SUPERVISOR_LOST = "SUPERVISOR_LOST"
     STALLED = "STALLED"
+    IMAGE_PULL = "IMAGE_PULL"
+    CRASH_LOOP = "CRASH_LOOP"
+    VOLUME_MOUNT = "VOLUME_MOUNT"
+    EVICTED = "EVICTED"
+    NODE_LOST = "NODE_LOST"
+    PREEMPTED = "PREEMPTED"
+    POD_DELETED = "POD_DELETED"
     RESULTS = "RESULTS"
     CANCELLED = "CANCELLED"
     HALTED = "HALTED"

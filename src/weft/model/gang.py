@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
+from weft.model.cluster import ANY, CLUSTER
 from weft.model.job import Resources, Restart, RestartPolicy, Role, Scope, Strategy, TrainingJobSpec
 from weft.model.lazy import lazy
 
@@ -30,6 +31,8 @@ class Request:
     gpu_generation: int = 0
     """Only GPUs of this generation or later."""
     devices: tuple[tuple[str, int], ...] = ()
+    slots: int = 1
+    """Of the tasks that a node takes at once; also one that asks for nothing else is one of them."""
 
     def __hash__(self) -> int:
         return self._hash
@@ -117,6 +120,7 @@ class Within(StrEnum):
     NODE = "one"
     RACK = "same-rack"
     FABRIC = "same-fabric"
+    CLUSTER = "same-cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,17 +231,25 @@ def gang_of(spec: TrainingJobSpec) -> Gang:
                     chief=role_name == chief and index == 0,
                 )
             )
+    placement, cluster = spec.placement, spec.placement.cluster
+    within, selector, tolerations = Within(placement.nodes), {**placement.selector}, {*placement.tolerations}
+    if cluster is not None:
+        tolerations.add(CLUSTER)
+        if cluster != ANY:
+            selector[CLUSTER] = cluster
+        elif within is Within.ANYWHERE:
+            within = Within.CLUSTER
     return Gang(
         tasks=tuple(tasks),
         chief_decides=spec.success == "chief",
         grace=spec.grace,
         deadline=spec.deadline,
         max_wait=spec.max_wait,
-        needs_fetch=spec.code is not None,
-        strategy=spec.placement.strategy,
-        within=Within(spec.placement.nodes),
-        selector=tuple(sorted(spec.placement.selector.items())),
-        tolerations=tuple(sorted({*spec.placement.tolerations})),
+        needs_fetch=spec.code is not None or bool(spec.datasets),
+        strategy=placement.strategy,
+        within=within,
+        selector=tuple(sorted(selector.items())),
+        tolerations=tuple(sorted(tolerations)),
         spans=tuple(spans),
         restart_to_resize=bool(spans) and spec.resize == "restart",
     )

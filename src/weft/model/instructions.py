@@ -35,7 +35,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """SIGTERM, then SIGKILL after the grace."""
+    """SIGTERM, then SIGKILL after the grace. Without tasks: whatever is about to start need not; `Undone` or `Launched`
+    follows all the same."""
 
     tasks: tuple[str, ...]
     grace: float

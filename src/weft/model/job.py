@@ -1,7 +1,7 @@
 """`TrainingJob`: what a person asks for.
 
 The models are the one definition of the job file: the parser, the JSON Schema for editors, the REST
-documents and (later) the Kubernetes CRD all come from here.
+documents and the custom resource of Kubernetes all come from here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pydantic import (
     field_validator,
 )
 
+from weft.model.podpatch import PodPatch
 from weft.model.quantities import Cpu, Duration, Memory, TaskGpu
 from weft.model.resource import LabelKey, Metadata, Name, Ruled, Strict, Text
 
@@ -177,6 +178,8 @@ class Role(Strict):
     restart: Restart | None = None
     service: bool | None = None
     """A role that serves the others (a parameter server): not waited for, stopped when they are done."""
+    pod: PodPatch = Field(default_factory=dict)
+    """On Kubernetes: merged into the pods of the role, lists of named things by their names; one machine ignores it."""
 
 
 class TaskTemplate(Strict):
@@ -206,6 +209,9 @@ class Placement(Strict):
     """Only nodes with these labels."""
     tolerations: list[LabelKey] = Field(default_factory=list)
     """Also nodes with these taints, which others are kept from."""
+    cluster: Name | None = None
+    """A cluster that was added to the server (`weft clusters`), or any: whichever has room, all tasks in the same. Left out:
+    the server's own engine."""
 
 
 _DEFAULT_PLACEMENT = Placement()
@@ -292,6 +298,34 @@ class Results(Strict):
 
 
 _DEFAULT_RESULTS = Results()
+MAX_DATASETS = 64
+
+
+class DatasetUse(Strict):
+    """A dataset that the job reads."""
+
+    name: Name
+    as_: Name | None = Field(default=None, alias="as")
+    """What it is called in the job: the folder in DATA_DIR, and the name for `weft.data()`. Left out: its own name."""
+    version: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12,32}$")] | None = None
+    """Left out: the newest when the job first starts; it keeps to that one."""
+    mode: Literal["replicate", "shard", "stream", "mount"] = "replicate"
+    """replicate: every node has all of it, as files too; shard: every node its part; stream: nothing is kept beyond the
+    cache; mount: files that are fetched when they are read."""
+    files: bool = True
+    """replicate: whether its files are laid out in DATA_DIR; without, `weft.data()` alone reads it."""
+
+    @property
+    def called(self) -> str:
+        return self.as_ or self.name
+
+
+class Output(Strict):
+    """A folder of the results that becomes a version of a dataset when the job has completed."""
+
+    dataset: Name
+    path: SafePath | None = None
+    """Below RESULT_DIR. Left out: all of it."""
 
 
 class TrainingJobSpec(Strict):
@@ -304,6 +338,10 @@ class TrainingJobSpec(Strict):
     args: list[Text] = Field(default_factory=list)
     env: dict[OwnEnvName, EnvValue] = Field(default_factory=dict)
     secrets: list[SecretRef] = Field(default_factory=list)
+    datasets: Annotated[list[DatasetUse], Field(max_length=MAX_DATASETS)] = Field(default_factory=list)
+    """What it reads: files in DATA_DIR, samples by `weft.data()`."""
+    outputs: Annotated[list[Output], Field(max_length=MAX_DATASETS)] = Field(default_factory=list)
+    """What of its results becomes data that others can read."""
     image: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")] | None = None
     """A container image; needs podman or docker on the machine."""
     isolation: Literal["process", "sandbox"] = "process"
@@ -313,6 +351,8 @@ class TrainingJobSpec(Strict):
     priority: Priority = 0
     """Higher starts first: a number, or low, normal, high, production."""
     queue: Name = "default"
+    scheduling: Literal["weft", "default"] = "weft"
+    """On Kubernetes, who places the pods: Weft, or the cluster's own scheduler; on one machine Weft does."""
     placement: Placement = Field(default_factory=lambda: _DEFAULT_PLACEMENT)
     restart: Restart = Field(default_factory=lambda: _DEFAULT_RESTART)
     """The restart policy of roles that have none of their own."""
@@ -334,14 +374,21 @@ class TrainingJobSpec(Strict):
     results: Results = Field(default_factory=lambda: _DEFAULT_RESULTS)
     resize: Literal["live", "restart"] = "live"
     """How an elastic job changes its size: tasks come and go beside those that run, or all stop, save and start again."""
+    data_cache: Literal["nr", "lru"] | None = None
+    """How nodes cache what the job reads: nr keeps what came first, lru what was read last. Left out: as each dataset says."""
     template: Template | None = None
     """How tasks find each other and what runs them; the job type's, unless it is written here."""
+
+
+class JobMetadata(Metadata):
+    project: Name | None = None
+    """On Kubernetes the namespace of its pods (default: the server's own); elsewhere a name to sort jobs by."""
 
 
 class TrainingJob(Strict):
     api_version: Literal["weft.dev/v1"] = "weft.dev/v1"
     kind: Literal["TrainingJob"] = "TrainingJob"
-    metadata: Metadata = Field(default_factory=Metadata)
+    metadata: JobMetadata = Field(default_factory=JobMetadata)
     spec: TrainingJobSpec
     status: dict[str, Any] | None = None
     """Written by the server; ignored in what is submitted."""

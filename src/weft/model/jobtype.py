@@ -54,6 +54,8 @@ class JobTypeSpec(Strict):
     """Whether jobs may change their size; else minReplicas and maxReplicas are refused."""
     resize: Literal["live", "restart"] | None = None
     """What jobs have that say nothing about it: how they change their size."""
+    data_cache: Literal["nr", "lru"] | None = None
+    """Likewise: how nodes cache what they read. lru for those that come back to what they read last."""
     checks: Annotated[list[Check], Field(max_length=64)] = Field(default_factory=list)
 
 

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.model.changed import changed
 from weft.model.events import (
     Admitted,
     Asked,
+    Disturbed,
     Event,
     Exited,
     Fetched,
+    Hindered,
     Joined,
     Launched,
     Lost,
+    Pinned,
     Placed,
     Preempted,
+    Progressed,
     Provisioned,
     ResultsStored,
     Scaled,
@@ -73,7 +77,7 @@ EDGES: dict[State, frozenset[State]] = {
         }
     ),
     S.DOWNLOADING: frozenset(
-        {S.PROCESSING, S.RESTARTING, S.PREEMPTED, S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}
+        {S.PROCESSING, S.RESTARTING, S.STORING, S.PREEMPTED, S.QUEUED, S.FAILED, S.HALTED, S.CANCELLED}
     ),
     S.PROCESSING: frozenset(
         {S.DEPLOYING, S.STORING, S.RESTARTING, S.PREEMPTED, S.FAILED, S.HALTED, S.CANCELLED}
@@ -100,6 +104,8 @@ class Outcome:
     instructions: tuple[Instruction, ...] = ()
     cause: str = ""
     """For the history: what led here, in a few words."""
+    code: Code | None = None
+    """The same for programs, where something is wrong; it goes with the status's reason."""
 
 
 def submitted(gang: Gang) -> JobStatus:
@@ -111,7 +117,18 @@ def advance(status: JobStatus, event: Event, gang: Gang, now: float) -> Outcome:
     outcome = _HANDLERS[type(event)](status, event, gang, now)
     before, after = status.state, outcome.status.state
     assert before is after or after in EDGES[before], f"{before} → {after} is not in the table ({event})"
-    return outcome
+    if outcome.status.progress is not None and after is not S.DOWNLOADING:
+        outcome = replace(outcome, status=changed(outcome.status, progress=None))
+    return _coded(outcome, status.reason)
+
+
+def _coded(outcome: Outcome, reason: str | None) -> Outcome:
+    """A code stays for as long as its sentence does."""
+    now = outcome.status
+    if now.reason == reason and outcome.code is None:
+        return outcome
+    code = outcome.code if now.reason is not None else None
+    return outcome if now.reason_code is code else replace(outcome, status=changed(now, reason_code=code))
 
 
 def _unchanged(status: JobStatus) -> Outcome:
@@ -158,7 +175,7 @@ def _provisioned(status: JobStatus, event: Provisioned, gang: Gang, now: float) 
         return _unchanged(status)
     if ending(status):
         return _settle(_none_started(status), gang, now, stop=True)
-    if gang.needs_fetch and status.started is None:
+    if gang.needs_fetch and (status.started is None or status.datasets):  # data, wherever tasks come to be
         return Outcome(changed(status, state=S.DOWNLOADING), (Fetch(),), "folders made")
     return Outcome(status, (_launch(status),))
 
@@ -168,7 +185,14 @@ def _fetched(status: JobStatus, event: Fetched, gang: Gang, now: float) -> Outco
         return _unchanged(status)
     if ending(status):
         return _settle(_none_started(status), gang, now, stop=True)
-    return Outcome(status, (_launch(status),))
+    arrived = changed(status, reason=None, progress=None) if status.reason else status
+    return Outcome(arrived, (_launch(status),))
+
+
+def _pinned(status: JobStatus, event: Pinned, gang: Gang, now: float) -> Outcome:
+    if status.state is not S.DOWNLOADING or event.datasets == status.datasets:
+        return _unchanged(status)
+    return Outcome(changed(status, datasets=event.datasets), (), "versions of its datasets chosen")
 
 
 def _launch(status: JobStatus) -> Launch:
@@ -221,6 +245,28 @@ def _undone(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome
     return _fail(changed(status, failure=event.failure), gang, now)
 
 
+def _hindered(status: JobStatus, event: Hindered, gang: Gang, now: float) -> Outcome:
+    starting = status.state in (S.DEPLOYING, S.DOWNLOADING) and status.launch == event.launch
+    if not starting or ending(status) or status.reason == event.why:
+        return _unchanged(status)
+    return Outcome(changed(status, reason=event.why), (), event.why, event.code)
+
+
+def _progressed(status: JobStatus, event: Progressed, gang: Gang, now: float) -> Outcome:
+    if status.state is not S.DOWNLOADING or status.launch != event.launch or ending(status):
+        return _unchanged(status)
+    return Outcome(changed(status, reason=str(event.far), progress=event.far))
+
+
+def _disturbed(status: JobStatus, event: Disturbed, gang: Gang, now: float) -> Outcome:
+    task = status.task(event.task)
+    there = task.launch == event.launch and task.state is TaskState.RUNNING
+    why = f"{event.task}: {event.why}"
+    if not there or ending(status) or status.reason == why:
+        return _unchanged(status)
+    return Outcome(changed(status, reason=why), (), why, event.code)
+
+
 def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outcome:
     """A start that vanished through no fault of the job: a gang queues anew, part of one waits a moment.
 
@@ -239,7 +285,7 @@ def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outc
             waited=status.waited,
         )
         again = _enqueue(fresh, gang, now, event.failure.message)
-        return changed(again, instructions=(Release(), *again.instructions))
+        return changed(again, instructions=(Release(), *again.instructions), code=event.failure.code)
     tasks = tuple(
         changed(t, state=TaskState.BACKOFF, again=False, due=now + gang.task(t.name).backoff(t.restarts))
         if t.launch == event.launch
@@ -247,7 +293,7 @@ def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outc
         for t in status.tasks
     )
     waiting = changed(status, state=S.RESTARTING, tasks=tasks, reason=event.failure.message)
-    return Outcome(waiting, (), event.failure.message)
+    return Outcome(waiting, (), event.failure.message, event.failure.code)
 
 
 # ── giving way, shrinking and growing ────────────────────────────────────────────────────────────
@@ -260,10 +306,9 @@ def _preempted(status: JobStatus, event: Preempted, gang: Gang, now: float) -> O
     asked = changed(status, giving_way=event.by, reason=f"gives way to {event.by}")
     if status.state in (S.PROCESSING, S.RESTARTING):
         settled = _settle(asked, gang, now, stop=True)
-        return settled if settled.cause else changed(settled, cause=f"gives way to {event.by}")
-    return Outcome(
-        asked, (), f"gives way to {event.by}"
-    )  # what is under way ends first and then sees the wish
+        said = settled.cause or f"gives way to {event.by}"
+        return changed(settled, cause=said, code=Code.PREEMPTED)
+    return Outcome(asked, (_give_up(gang),), f"gives way to {event.by}", Code.PREEMPTED)
 
 
 def _shrunk(status: JobStatus, event: Shrunk, gang: Gang, now: float) -> Outcome:
@@ -290,7 +335,7 @@ def _shrunk(status: JobStatus, event: Shrunk, gang: Gang, now: float) -> Outcome
     if gang.restart_to_resize:
         status, others = _restart_others(status, frozenset(task.name for task in going), gang, now)
         stop = (*stop, *others)
-    return Outcome(status, (*stop, *free), cause)
+    return Outcome(status, (*stop, *free), cause, None if event.by is None else Code.PREEMPTED)
 
 
 def _restart_others(
@@ -366,12 +411,12 @@ def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
         else t
         for t in status.tasks
     )
-    cause = f"{_few(list(gone))} lost with node {event.node}; waiting to be replaced"
+    cause = f"{_few(list(gone))} lost {f'on {event.node}: {event.why}' if event.why else f'with node {event.node}'}; waiting to be replaced"
     state = S.RESTARTING if status.state is S.PROCESSING else status.state
     others = frozenset().union(*(gang.together(gang.task(name)) for name in gone)) - {*gone}
     waiting = changed(status, state=state, tasks=tasks, reason=cause)
     waiting, stop = _stop_together(waiting, others, gang, now, min(gang.grace, PARTNERS_GRACE))
-    return Outcome(waiting, (*stop, ReleaseTasks(gone, replace=True)), cause)
+    return Outcome(waiting, (*stop, ReleaseTasks(gone, replace=True)), cause, event.code)
 
 
 def _joining(status: JobStatus, launch: int) -> tuple[str, ...]:
@@ -386,7 +431,9 @@ def _without(status: JobStatus, late: tuple[str, ...], failure: Failure, gang: G
     """Tasks that were to join could not start: the job goes on without them."""
     tasks = tuple(TaskStatus(t.name, launch=t.launch) if t.name in late else t for t in status.tasks)
     on = _check_success(changed(status, state=_pace(tasks), tasks=tasks, reason=None), gang, now)
-    return Outcome(on.status, (ReleaseTasks(late), *on.instructions), f"could not grow: {failure.message}")
+    return Outcome(
+        on.status, (ReleaseTasks(late), *on.instructions), f"could not grow: {failure.message}", failure.code
+    )
 
 
 def _pace(tasks: tuple[TaskStatus, ...]) -> State:
@@ -435,7 +482,7 @@ def _back_off(
         status = changed(status, state=S.RESTARTING)
     others = gang.together(task) - {task.name}
     status, stop = _stop_together(status, others, gang, due, min(gang.grace, PARTNERS_GRACE))
-    return Outcome(status, stop, cause)
+    return Outcome(status, stop, cause, _code_of(exit))
 
 
 def _stop_together(
@@ -475,8 +522,13 @@ def _blame(event: Exited, task: TaskStatus) -> Failure:
     if event.exit.failure is not None:
         return changed(event.exit.failure, task=event.task)
     after = f" after {task.restarts} restart{'s' * (task.restarts != 1)}" if task.restarts else ""
-    code = Code.SIGNAL if event.exit.signal is not None else Code.EXIT_CODE
-    return Failure(code, f"{event.task} {describe(event.exit)}{after}", event.task)
+    return Failure(_code_of(event.exit), f"{event.task} {describe(event.exit)}{after}", event.task)
+
+
+def _code_of(exit: Exit) -> Code:
+    if exit.failure is not None:
+        return exit.failure.code
+    return Code.SIGNAL if exit.signal is not None else Code.EXIT_CODE
 
 
 def _woke(status: JobStatus, event: Woke, gang: Gang, now: float) -> Outcome:
@@ -552,7 +604,7 @@ def _settle(status: JobStatus, gang: Gang, now: float, *, stop: bool = False) ->
         return _gave_way(status, now)
     assert status.failure is not None
     failed = changed(status, state=S.FAILED, reason=status.failure.message, finished=now)
-    return Outcome(failed, (Release(), Retire()), status.failure.message)
+    return Outcome(failed, (Release(), Retire()), status.failure.message, status.failure.code)
 
 
 def _gave_way(status: JobStatus, now: float) -> Outcome:
@@ -568,7 +620,7 @@ def _gave_way(status: JobStatus, now: float) -> Outcome:
         ran=status.ran + (now - status.started if status.started is not None else 0.0),
         reason=f"gave way to {status.giving_way}",
     )
-    return Outcome(preempted, (Release(), Readmit()), f"gave way to {status.giving_way}")
+    return Outcome(preempted, (Release(), Readmit()), f"gave way to {status.giving_way}", Code.PREEMPTED)
 
 
 def _stored(status: JobStatus, event: ResultsStored, gang: Gang, now: float) -> Outcome:
@@ -623,7 +675,9 @@ def _asked(status: JobStatus, event: Asked, gang: Gang, now: float) -> Outcome:
             return _settle(wanted, gang, now)
         case S.PROCESSING | S.RESTARTING:
             return _settle(wanted, gang, now, stop=True)
-        case _:  # DEPLOYING, DOWNLOADING, STORING: what is under way ends first and then sees the wish
+        case S.DEPLOYING | S.DOWNLOADING:
+            return Outcome(wanted, (_give_up(gang),), f"{event.desire} asked")
+        case _:  # STORING: what is under way ends first and then sees the wish
             return Outcome(wanted, (), f"{event.desire} asked")
 
 
@@ -652,7 +706,12 @@ def _fresh(status: JobStatus) -> JobStatus:
     """The same job about to run anew: history and counters of launches stay, the last run's traces go."""
     tasks = tuple(TaskStatus(task.name, launch=task.launch) for task in status.tasks)
     return JobStatus(
-        status.state, tasks, launch=status.launch, checkpoint=status.checkpoint, sizes=status.sizes
+        status.state,
+        tasks,
+        launch=status.launch,
+        checkpoint=status.checkpoint,
+        sizes=status.sizes,
+        datasets=status.datasets,
     )
 
 
@@ -716,6 +775,11 @@ def _stop_all(status: JobStatus, gang: Gang) -> Stop:
     return Stop(tuple(task.name for task in status.tasks if task.state is TaskState.RUNNING), gang.grace)
 
 
+def _give_up(gang: Gang) -> Stop:
+    """A start that is under way ends first, and then sees the wish; this is for one that might take for ever."""
+    return Stop((), gang.grace)
+
+
 def _few(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
@@ -729,8 +793,12 @@ _HANDLERS: dict[type[Any], Callable[[JobStatus, Any, Gang, float], Outcome]] = {
     Lost: _lost,
     Provisioned: _provisioned,
     Fetched: _fetched,
+    Pinned: _pinned,
     Launched: _launched,
     Undone: _undone,
+    Hindered: _hindered,
+    Progressed: _progressed,
+    Disturbed: _disturbed,
     Exited: _exited,
     ResultsStored: _stored,
     StoringFailed: _storing_failed,

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.model.cluster import HOME
+
+MANY = 1 << 20
+"""Tasks that a node takes where nobody counts them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -25,6 +30,8 @@ class Node:
     cpu: int
     """Thousandths of a CPU."""
     memory: int
+    slots: int = MANY
+    """Tasks that it takes at once, whatever they ask for: pods, on Kubernetes."""
     cpu_ids: tuple[int, ...] = ()
     """The CPUs that can be given to one task alone; empty where they are shared."""
     gpus: tuple[Gpu, ...] = ()
@@ -40,5 +47,7 @@ class Node:
     """Anything else that is counted: FPGAs, RDMA cards."""
     numa: tuple[tuple[int, ...], ...] = ()
     """The CPU ids of each NUMA group; empty where there is only one."""
+    cluster: str = HOME
+    """Which of several clusters it belongs to."""
     holds: tuple[tuple[str, int], ...] = ()
     """Datasets and images that lie here already, and how many bytes of each."""

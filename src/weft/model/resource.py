@@ -62,11 +62,7 @@ class Ruled(Strict):
     @classmethod
     def _fields_and_rules(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         broken = [
-            InitErrorDetails(
-                type=PydanticCustomError("rule", "{rule}", {"rule": rule}),
-                loc=(field,) if field else (),
-                input=None,
-            )
+            InitErrorDetails(type=_broken(rule), loc=(field,) if field else (), input=None)
             for field, rule in (cls.rules(data) if isinstance(data, Mapping) else ())
         ]
         try:
@@ -74,13 +70,24 @@ class Ruled(Strict):
         except ValidationError as error:
             broken[:0] = [
                 InitErrorDetails(
-                    type=detail["type"], loc=detail["loc"], input=detail["input"], ctx=detail.get("ctx", {})
+                    type=_broken(detail["msg"]) if detail["type"] == _RULE else detail["type"],
+                    loc=detail["loc"],
+                    input=detail["input"],
+                    ctx=detail.get("ctx", {}),
                 )
                 for detail in error.errors(include_url=False)
             ]
         if broken:
             raise ValidationError.from_exception_data(cls.__name__, broken)
         return made
+
+
+_RULE = "rule"
+
+
+def _broken(rule: str) -> PydanticCustomError:
+    """A broken rule, in Pydantic's terms: it knows no type of ours by name."""
+    return PydanticCustomError(_RULE, "{rule}", {"rule": rule})
 
 
 class Metadata(Strict):

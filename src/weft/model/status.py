@@ -10,7 +10,8 @@ from typing import ClassVar
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from weft.model.failures import Failure
+from weft.model.failures import Code, Failure
+from weft.model.quantities import show_bytes
 
 OUTSIDE = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
 """Statuses are written in camelCase, as everything is outside of Python."""
@@ -121,6 +122,21 @@ class Stored:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far data is that a job waits for."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = OUTSIDE
+    what: str
+    bytes: int
+    all_bytes: int
+    rate: float
+    """Bytes a second."""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {show_bytes(self.bytes)} of {show_bytes(self.all_bytes)} at {show_bytes(self.rate)}/s"
+
+
 @dataclass(frozen=True)
 class JobStatus:
     __pydantic_config__: ClassVar[ConfigDict] = OUTSIDE
@@ -130,6 +146,8 @@ class JobStatus:
     reason: str | None = None
     """A sentence on the current state, where there is something to say."""
     failure: Failure | None = None
+    reason_code: Code | None = None
+    """The reason for programs, where something is wrong."""
     succeeded: bool = False
     """The success rule is met; what still runs is being stopped."""
     launch: int = 0
@@ -150,6 +168,10 @@ class JobStatus:
     """The checkpoint that a person had it resumed from, and the launch that was: good until it saves another."""
     sizes: tuple[tuple[str, int], ...] = ()
     """How many tasks of a role a person last asked for; others are as the job says."""
+    datasets: tuple[tuple[str, str], ...] = ()
+    """The version of each dataset that it reads: the same for all its starts."""
+    progress: Progress | None = None
+    """Of the data that is being brought, while it is DOWNLOADING."""
     results: Stored | None = None
     log_tail: tuple[str, ...] = field(default=())
     """The last lines of the log of the task that failed."""
