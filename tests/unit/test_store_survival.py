@@ -47,6 +47,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "weft.db"
     open_database(path).dispose()
@@ -88,6 +89,22 @@ class TestMigrations:
         config = Config()
         config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
         assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
+
+    def test_a_database_of_an_older_weft_is_copied_and_migrated(self, fast_folder: Path) -> None:
+        path = fast_folder / "weft.db"
+        open_database(path).dispose()
+        with sqlite3.connect(path) as connection:
+            for column in ("project", "cpus", "gpus"):
+                connection.execute(f"alter table resources drop column {column}")
+            connection.execute("alter table events drop column code")
+            connection.execute("update alembic_version set version_num = '0001'")
+        connection.close()
+        engine = open_database(path)
+        with engine.connect() as connection:
+            found = compare_metadata(MigrationContext.configure(connection), metadata)
+        engine.dispose()
+        assert found == []
+        assert [p.name for p in fast_folder.glob("*.before-*")] == [f"weft.before-{HEAD}.db"]
 
     def test_opening_again_changes_nothing(self, fast_folder: Path) -> None:
         path = fast_folder / "weft.db"

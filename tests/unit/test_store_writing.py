@@ -468,3 +468,23 @@ class TestReading:
             assert [r.uid for r in store.expired(10.0)] == ["b"]
 
         with_store(story)
+
+
+@pytest.mark.parametrize(
+    "count", [1, 2, 7, writer_module.ROWS, writer_module.ROWS + 1, 3 * writer_module.ROWS]
+)
+def test_any_number_of_rows_is_written_with_few_statements(
+    with_store: Callable[[Story], None], count: int
+) -> None:
+    async def story(store: Store) -> None:
+        uids = [f"{number:03d}" for number in range(count)]
+        await store.write([change for uid in uids for change in (new(uid), event(uid))])
+        await store.write(
+            [change for uid in uids for change in (updated(uid, reason=uid), event(uid, "DEPLOYING"))]
+        )
+        assert {found.uid: found.reason for found in store.page(KIND, limit=1000)} == {
+            uid: uid for uid in uids
+        }
+        assert store.last_seq == 2 * count
+
+    with_store(story)

@@ -42,6 +42,8 @@ class Happened:
     state: str | None = None
     previous: str | None = None
     seq: int = 0
+    code: str | None = None
+    """What is wrong, where something is; for programs."""
 
     def dump(self) -> dict[str, Any]:
         found = {name: getattr(self, name) for name in self.__slots__}

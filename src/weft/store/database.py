@@ -12,6 +12,9 @@ from sqlalchemy.pool import QueuePool
 
 from weft.store.schema import HEAD
 
+STATEMENTS = 256
+"""Kept prepared, of each connection: the writer has one for every number of rows."""
+
 
 class StoreError(Exception):
     """The database cannot be used; the message says why and what to do next."""
@@ -39,7 +42,7 @@ def _engine(path: Path) -> Engine:
         f"sqlite:///{path}",
         poolclass=QueuePool,
         pool_size=8,
-        connect_args={"check_same_thread": False, "timeout": 30},
+        connect_args={"check_same_thread": False, "timeout": 30, "cached_statements": STATEMENTS},
     )
 
     @event.listens_for(engine, "connect")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text
 
-HEAD = "0001"
+HEAD = "0004"
 """The newest migration: a database at this version opens without loading Alembic."""
 
 metadata = MetaData()
@@ -21,6 +21,7 @@ resources = Table(
     Column("type", String(63), nullable=False),
     Column("owner", String(253), nullable=False),
     Column("queue", String(63), nullable=False),
+    Column("project", String(63)),
     Column("priority", Integer, nullable=False),
     Column("created", Float, nullable=False),
     Column("queued", Float),
@@ -28,6 +29,8 @@ resources = Table(
     Column("finished", Float),
     Column("expires", Float),
     Column("tasks", Integer, nullable=False),
+    Column("cpus", Float),
+    Column("gpus", Float),
     Column("restarts", Integer, nullable=False),
     Column("reason", Text),
     Column("submit_key", String(255)),
@@ -53,6 +56,7 @@ events = Table(
     Column("previous", String(16)),
     Column("cause", Text, nullable=False),
     Column("actor", String(253), nullable=False),
+    Column("code", String(32)),
     Index("events_uid", "uid", "seq"),
 )
 

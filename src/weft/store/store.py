@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Row, Select, func, select
 
-from weft.store.changes import Change, Happened, Update
+from weft.store.changes import Change, Happened, Measured, Update
 from weft.store.database import open_database
 from weft.store.schema import events, metric_offsets, metrics, resources
 from weft.store.writer import Write, Writer, Written
@@ -18,7 +19,7 @@ SUMMARY = tuple(
     resources.c[name]
     for name in (
         "uid", "name", "state", "type", "owner", "queue", "priority", "created", "queued", "started", "finished",
-        "tasks", "restarts", "reason",
+        "tasks", "cpus", "gpus", "restarts", "reason", "project",
     )
 )  # fmt: skip
 
@@ -34,6 +35,8 @@ class Store:
         self._writer = Writer(self._engine, self._committed)
         self._watchers: set[Watcher] = set()
         self._loop = asyncio.get_running_loop()
+        self.measured: Counter[str] = Counter()
+        """Points that were written since this server runs, by uid."""
         self._updates: dict[str, Update] = {}
         self._others: list[Change] = []
         self._tick: asyncio.Future[None] | None = None
@@ -87,11 +90,11 @@ class Store:
         self._updates, self._others, self._tick = {}, [], None
 
     def _committed(self, batch: Sequence[Write]) -> None:
-        if not self._watchers:
-            return
         for write in batch:
             for change in write.changes:
-                if isinstance(change, Happened):
+                if isinstance(change, Measured):
+                    self.measured[change.uid] += len(change.points)
+                elif isinstance(change, Happened):
                     for watcher in tuple(self._watchers):
                         watcher(change)
 
@@ -159,6 +162,10 @@ class Store:
             query = query.where(older)
         return self._rows(query.order_by(resources.c.created.desc(), resources.c.uid.desc()).limit(limit))
 
+    def summaries(self, kind: str, uids: Sequence[str]) -> list[Row[Any]]:
+        """Those of these that there still are."""
+        return self._rows(select(*SUMMARY).where(resources.c.kind == kind, resources.c.uid.in_(uids)))
+
     def counts(self, kind: str) -> dict[str, int]:
         query = (
             select(resources.c.state, func.count().label("jobs"))
@@ -194,6 +201,12 @@ class Store:
             }
             for row in self._rows(query.order_by(metrics.c.id).limit(limit))
         ]
+
+    def points(self, uid: str, after: int) -> list[Row[Any]]:
+        """All later ones, as they are stored."""
+        columns = (metrics.c[name] for name in ("id", "task", "name", "step", "time", "value", "special"))
+        query = select(*columns).where(metrics.c.uid == uid, metrics.c.id > after)
+        return self._rows(query.order_by(metrics.c.id))
 
     def metric_offsets(self, uid: str) -> dict[str, int]:
         query = select(metric_offsets.c.task, metric_offsets.c.offset).where(metric_offsets.c.uid == uid)

@@ -64,13 +64,10 @@ def _execute(
     connection: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[Sequence[Any]]
 ) -> None:
     """Many rows with few statements: each lets go of the interpreter's lock, and under load its thread then waits for
-    the event loop to let go of it too. Powers of two, so that there are few statements to be kept prepared."""
-    start = 0
-    while start < len(rows):
-        count = min(1 << ((len(rows) - start).bit_length() - 1), ROWS)
-        values = [value for row in rows[start : start + count] for value in row]
-        connection.execute(statement(count), values)
-        start += count
+    the event loop to let go of it too."""
+    for start in range(0, len(rows), ROWS):
+        some = rows[start : start + ROWS]
+        connection.execute(statement(len(some)), [value for row in some for value in row])
 
 
 @dataclass(frozen=True, slots=True)

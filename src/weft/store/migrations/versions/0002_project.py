@@ -1,0 +1,17 @@
+"""Jobs belong to projects."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("resources", sa.Column("project", sa.String(63)))
+
+
+def downgrade() -> None:
+    op.drop_column("resources", "project")
