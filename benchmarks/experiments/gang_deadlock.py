@@ -146,12 +146,17 @@ def result(found: dict[str, dict[str, list[Run]]]) -> lab.Result:
 
 
 def picture(path: Path, found: dict[str, dict[str, list[Run]]]) -> None:
-    with draw.picture(path, len(found), height=3.2, width=9.0) as panels:
-        for axes, (mix, schedulers) in zip(panels, found.items(), strict=True):
-            draw.cdf(axes, {name: [run.idle for run in runs] for name, runs in schedulers.items()})
-            axes.set(title=mix, xlabel="GPUs held by learners in deadlock", xlim=(-0.03, 1.03))
-            draw.percent(axes.xaxis)
-        panels[0].set_ylabel("of the runs")
+    with draw.picture(path, len(found), rows=2, height=2.9, width=9.0) as panels:
+        for number, (mix, schedulers) in enumerate(found.items()):
+            learners, gpus = panels[number], panels[number + len(found)]
+            draw.cdf(learners, {name: [run.deadlocked for run in runs] for name, runs in schedulers.items()})
+            draw.cdf(gpus, {name: [run.idle for run in runs] for name, runs in schedulers.items()})
+            learners.set(title=mix, xlabel="learners in deadlock", xlim=(-0.03, 1.03))
+            gpus.set(xlabel="GPUs idle for them", xlim=(-0.03, 1.03))
+            for axes in (learners, gpus):
+                draw.percent(axes.xaxis)
+        for first in (panels[0], panels[len(found)]):
+            first.set_ylabel("of the runs")
         draw.legend(panels[0])
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from lab import HERE, RESULTS
 
-ON_TRACES = ("pack_spread", "policies", "bounds")
-NAMES = ("pack_spread", "gang_deadlock", "light_heavy", "elastic", "policies", "bounds")
+ON_TRACES = ("pack_spread", "policies")
+NAMES = ("pack_spread", "gang_deadlock", "light_heavy", "elastic", "policies")
 PAGE = HERE.parent.parent / "docs" / "simulator.md"
 PICTURES = "../benchmarks/experiments/results"
 

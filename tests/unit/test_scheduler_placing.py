@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from support.builders import GIB, a_gang, a_node, a_request
 from support.clusters import some_gangs, some_nodes
-from weft.model.gang import Gang, Within
+from weft.model.gang import Gang, Request, Within
 from weft.model.node import Gpu, Node
+from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster
+from weft.scheduler.explain import explain
 from weft.scheduler.feasible import place
 from weft.scheduler.fit import Ask, Fit, _fragments
 
@@ -142,6 +144,29 @@ def test_a_pair_goes_to_the_pair_and_not_to_the_four() -> None:
     assert bindings[0].node == "two"
 
 
+# ── places for tasks ──
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_node_takes_only_so_many_tasks_however_little_they_ask_for(wide: bool) -> None:
+    """Many nodes are asked at once, a few one by one; both count alike."""
+    nodes = [a_node(f"n{i}", cpu=64, slots=2, shared=True) for i in range(300 if wide else 2)]
+    cluster = Cluster(nodes)
+    one = a_gang(a_request(0.1))
+    for _ in range(2 * len(nodes)):
+        assert place(cluster, one) is not None
+    assert place(cluster, one) is None
+    assert {room.slots for room in cluster.rooms.values()} == {0}
+
+
+def test_what_asks_for_nothing_is_a_task_as_well_unless_it_is_counted_elsewhere() -> None:
+    cluster = Cluster([a_node(slots=1, shared=True)])
+    assert place(cluster, a_gang(Request(cpu=0, slots=0))) is not None
+    cluster.take(Binding("somebody-s", "node-0"), Request(cpu=0))
+    assert place(cluster, a_gang(a_request(0.1))) is None
+    assert "1 of these nodes has as many as may be there" in explain(cluster, a_gang(a_request(0.1))).reason
+
+
 # ── affinity ──
 
 
@@ -150,6 +175,32 @@ def test_a_job_goes_where_its_data_lies() -> None:
     bindings = place(Cluster(nodes), a_gang(a_request(1), wants={"imagenet": 150 * GIB}))
     assert bindings is not None
     assert bindings[0].node == "near"
+
+
+def test_less_than_a_gibibyte_counts_too_but_less_than_a_node_s_gpus() -> None:
+    nodes = [a_node("far"), a_node("near", holds={"faces": 1 << 20})]
+    gang = a_gang(a_request(1), wants={"faces": 1 << 20})
+    bindings = place(Cluster(nodes), gang)
+    assert bindings is not None
+    assert bindings[0].node == "near"
+    nodes = [a_node("far"), a_node("near", gpus=8, holds={"faces": 1 << 20})]
+    bindings = place(Cluster(nodes), gang)  # a MiB is no reason to sit on GPUs
+    assert bindings is not None
+    assert bindings[0].node == "far"
+
+
+@given(st.lists(st.tuples(st.integers(0, 5 << 30), st.integers(0, 3)), min_size=1, max_size=6))
+def test_the_bytes_to_move_choose_the_node_but_never_whether_a_job_starts(
+    nodes: list[tuple[int, int]],
+) -> None:
+    """Whatever nodes hold and however full they are, it starts now if it would without any data."""
+    made = [a_node(f"n{i}", cpu=1 + free, holds={"faces": held}) for i, (held, free) in enumerate(nodes)]
+    plain, wants = a_gang(a_request(2)), a_gang(a_request(2), wants={"faces": 5 << 30})
+    without, bindings = place(Cluster(made), plain), place(Cluster(made), wants)
+    assert (bindings is None) == (without is None)
+    if bindings is not None:
+        missing = {f"n{i}": ((5 << 30) - held) for i, (held, free) in enumerate(nodes) if free}
+        assert missing[bindings[0].node] <= min(missing.values()) + (64 << 20)
 
 
 def test_but_does_not_wait_for_that_node() -> None:

@@ -22,7 +22,7 @@ from weft.scheduler.forecast import Picture
 from weft.scheduler.plan import Plan
 from weft.scheduler.policy import DEFAULT, Policy
 from weft.scheduler.preempt import Preempting
-from weft.scheduler.running import GROWN, level_of
+from weft.scheduler.running import GROWN, Running, level_of
 from weft.scheduler.schedule import schedule
 
 CALM = [Policy(time_share=False)]
@@ -158,7 +158,13 @@ def attempt(world: World, uid: str) -> Any:
     if fits is not None:
         return None
     claim = Claim(
-        state.cluster, state.running, state.queues, state.policy, world.now, job, level_of(job.rank)
+        state.cluster,
+        state.running,
+        state.queues,
+        state.policy,
+        world.now,
+        job,
+        level_of(job.rank, state.policy.factor),
     )
     return Preempting(claim).plan()
 
@@ -213,9 +219,16 @@ def test_nobody_is_stopped_where_shrinking_is_enough(world: World) -> None:
         shrunk = [
             _Shrunk(other.uid, tuple(other.spare()))
             for other in world.state.running
-            if other.priority < job.priority and not other.leaving
+            if other.priority < job.priority
+            and not other.leaving
+            and guarantee_spares(world, other, job.queue)
         ]
         assert not would_fit(world, job.gang, without(world, (), shrunk))
+
+
+def guarantee_spares(world: World, other: Running, queue: str) -> bool:
+    """Nothing is taken from another queue that it is guaranteed."""
+    return other.queue == queue or world.state.queues.borrows(other.queue, other.held(), queue)
 
 
 class _Shrunk:
@@ -248,6 +261,8 @@ def test_reclaiming_takes_no_queue_below_its_guarantee(world: World) -> None:
         victims = [world.state.running[uid] for uid in gone]
         if any(victim.priority < job.priority for victim in victims):
             continue  # taken by right of priority
+        for victim in victims:  # what has grown beyond its job's wish goes back to whoever asks for it
+            gone[victim.uid] = [task for task in gone[victim.uid] if victim.bands[task][2] != GROWN]
         for name, account in world.state.queues.accounts.items():
             if (
                 job.queue in world.state.queues.accounts

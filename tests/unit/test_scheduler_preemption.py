@@ -210,3 +210,18 @@ def test_victims_that_may_not_be_taken_at_the_end_of_the_list_do_not_hide_those_
     (preemption,) = world.cycle().preemptions
     assert len(preemption.evicted) == 5
     assert all(uid.startswith("lent") for uid in preemption.evicted)
+
+
+def test_waits_and_work_before_a_stop_are_counted_on() -> None:
+    world = world_of(1)
+    world.runs("first", gpus(8))
+    world.submit("second", gpus(8), saves=True)
+    world.now = 100.0
+    world.finish("first")
+    world.cycle()
+    world.now = 160.0
+    world.stop("second")
+    assert (world.state.pending["second"].waited, world.state.pending["second"].attained) == (100.0, 60.0)
+    world.now = 200.0
+    world.cycle()
+    assert world.state.running["second"].waited == 140.0

@@ -62,7 +62,7 @@ def test_promises_are_kept_where_jobs_take_whole_nodes_and_one_promise_is_made_a
 
 @given(seeds, st.integers(10, 25))
 def test_promises_are_kept_whatever_the_sizes_and_however_many(seed: int, jobs: int) -> None:
-    world = a_busy_time(seed, jobs, CALM, whole_nodes=False)
+    world = a_busy_time(seed, jobs, replace(CALM, promises=4), whole_nodes=False)
     for made in world.promised:
         assert world.first_start[made.uid] <= made.start + 1e-6
 

@@ -33,6 +33,7 @@ def holds_no_more_than_there_is(when: float, state: State) -> None:
     assert (state.cluster.free <= state.cluster.total).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mtbf", [None, DAY])
 @pytest.mark.parametrize("name", NAMED)
 def test_every_policy_finishes_every_job_and_every_gpu_second_is_accounted_for(
@@ -63,6 +64,7 @@ def test_every_policy_finishes_every_job_and_every_gpu_second_is_accounted_for(
         assert usage.lost == 0.0
 
 
+@pytest.mark.slow
 def test_the_same_arguments_give_the_same_outcome() -> None:
     def once() -> Outcome:
         return Simulation(NODES, WORKLOAD, failures=failures(NODES, DAY, seed=1)).run()
@@ -73,6 +75,15 @@ def test_the_same_arguments_give_the_same_outcome() -> None:
 def test_the_order_in_which_jobs_are_given_does_not_matter() -> None:
     outcome = Simulation(NODES, WORKLOAD).run()
     assert records_of(Simulation(NODES, WORKLOAD[::-1]).run()) == records_of(outcome)
+
+
+def test_under_strict_fifo_nobody_starts_before_who_came_earlier() -> None:
+    """Once they had waited for a day, small jobs passed large ones: what all others are compared with was not FIFO."""
+    outcome = simulate("fifo", NODES, WORKLOAD)
+    records = sorted(outcome.records, key=lambda record: record.arrival.time)
+    starts = [record.started or 0.0 for record in records]
+    assert max(record.first_wait or 0.0 for record in records) > 2 * NAMED["fifo"].bound
+    assert starts == sorted(starts)
 
 
 def test_an_oracle_knows_jobs_by_name_and_beats_fifo() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from weft.sim.generate import Owner, Shape, generate
+from weft.sim.generate import PHILLY, Owner, Shape, generate
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "experiments"
 
@@ -42,6 +42,23 @@ def test_gangs_are_never_in_deadlock_and_leave_no_gpu_idle_while_tasks_alone_do(
         assert any(run.deadlocked > 0 for run in job_by_job)
 
 
+@pytest.mark.slow
+def test_a_light_load_queues_nobody_and_under_a_heavy_one_the_default_is_ahead_of_fifo(
+    experiment: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    light_heavy = experiment("light_heavy")
+    monkeypatch.setattr(light_heavy, "SEEDS", 1)
+    asked = [task.request.gpu_type for job in light_heavy.workload(700, 1) for task in job.gang.tasks]
+    assert {*asked} == {"k80", "p100", "v100"}
+    assert sum(len(node.gpus) for node in light_heavy.cluster()) == 680
+    light = light_heavy.run(70, 1, ("fifo", "default"))
+    assert all(record.waited < light_heavy.TICK + 1 for records in light.values() for record in records)
+    heavy = light_heavy.run(700, 1, ("fifo", "default"))
+    found = {name: light_heavy.numbers(records, 700) for name, records in heavy.items()}
+    assert found["default"]["completionMean"] < 0.95 * found["fifo"]["completionMean"]
+    assert found["default"]["makespan"] <= 1.1 * found["fifo"]["makespan"]
+
+
 def test_the_experiment_keeps_50_gpus_and_grows_back_to_100(experiment: Any) -> None:
     elastic = experiment("elastic")
     story = elastic.run()
@@ -51,6 +68,22 @@ def test_the_experiment_keeps_50_gpus_and_grows_back_to_100(experiment: Any) -> 
     assert experiment_job.preemptions == 0
     assert production.first_wait <= 2.0
     assert elastic.result(story).data["backAfter"] <= 2.0
+
+
+@pytest.mark.slow
+def test_the_default_is_ahead_of_all_that_know_no_durations_and_large_jobs_wait_no_longer_than_under_fifo(
+    experiment: Any,
+) -> None:
+    policies = experiment("policies")
+    arrivals = generate(PHILLY, 2000, seed=1)
+    found = {
+        name: policies.once(arrivals, 1.0, name) for name in ("default", "fifo", "fair", "least-attained")
+    }
+    ours = found.pop("default")
+    for name, other in found.items():
+        assert ours["completionMean"] < other["completionMean"], name
+    for wait in ("wideFirstWaitP99", "wideTotalWaitP99"):
+        assert ours[wait] <= found["fifo"][wait]
 
 
 def test_a_comparison_of_policies_is_kept_pair_by_pair(
@@ -72,23 +105,6 @@ def test_a_comparison_of_policies_is_kept_pair_by_pair(
     assert len((tmp_path / "quick" / "policies.generated.csv").read_text().splitlines()) == 3
 
 
-def test_a_bound_on_waiting_is_told_with_what_it_costs(
-    experiment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bounds, lab = experiment("bounds"), experiment("lab")
-    monkeypatch.setattr(lab, "RESULTS", tmp_path)
-    monkeypatch.setattr(lab, "HERE", tmp_path / "benchmarks" / "experiments")
-    monkeypatch.setattr(bounds, "BOUNDS", ((50, 1.0),))
-    monkeypatch.setattr("sys.argv", ["bounds.py", "--jobs", "100"])
-    bounds.main()
-    document = json.loads((tmp_path / "quick" / "bounds.generated.json").read_text())
-    default, bounded, _, fifo = document["runs"]
-    assert {**bounded, "bound": ""} == {**default, "bound": ""}, "nobody waits so long in so short a workload"
-    assert default["completionMean"] < fifo["completionMean"]
-    assert "50 days, 100%: mean +0%" in document["cameOut"]
-    assert (tmp_path / "quick" / "bounds.generated.svg").exists()
-
-
 def test_every_committed_result_has_its_files_and_names_no_machine() -> None:
     results = sorted((FOLDER / "results").glob("*.json"))
     assert len(results) >= 4
@@ -99,3 +115,39 @@ def test_every_committed_result_has_its_files_and_names_no_machine() -> None:
             assert path.with_suffix(suffix).exists()
         assert "/home" not in path.read_text()
         assert "/work" not in path.read_text()
+
+
+@pytest.mark.slow
+def test_without_replacement_a_cache_answers_its_part_of_the_reads_and_the_others_less(
+    experiment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache_policies, lab = experiment("cache_policies"), experiment("lab")
+    monkeypatch.setattr(lab, "RESULTS", tmp_path)
+    monkeypatch.setattr(lab, "HERE", tmp_path / "benchmarks" / "experiments")
+    monkeypatch.setattr("sys.argv", ["cache_policies.py", "--parts", "160", "--epochs", "5"])
+    cache_policies.main()
+    document = json.loads((tmp_path / "cache_policies.generated.json").read_text())
+    for run in document["runs"]:
+        assert run["NR"] == run["Belady"] == run["c"]
+        assert max(run[name] for name in ("LRU", "FIFO", "random")) < run["c"]
+        assert run["order"] == "shuffled" or run["LRU"] == run["FIFO"] == 0
+    assert [line["NR"] for line in document["published"]] == [6.25, 31.25, 62.5, 100, 100]
+    assert "The published table is met to 0.00 points." in document["cameOut"]
+
+
+@pytest.mark.slow
+def test_an_epoch_takes_as_long_as_what_is_far_away(
+    experiment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By bytes: how long they take on a busy machine is for the experiment itself."""
+    epoch_times, lab = experiment("epoch_times"), experiment("lab")
+    monkeypatch.setattr(lab, "RESULTS", tmp_path)
+    monkeypatch.setattr(lab, "HERE", tmp_path / "benchmarks" / "experiments")
+    monkeypatch.setattr("sys.argv", ["epoch_times.py", "--parts", "60", "--epochs", "3", "--rate", "1000"])
+    epoch_times.main()
+    runs = json.loads((tmp_path / "epoch_times.generated.json").read_text())["runs"]
+    far = {(run["order"], run["how"], run["epoch"]): run["far"] for run in runs}
+    for order in ("the same order", "a fresh shuffle"):
+        assert [far[order, "NR 65 %", epoch] for epoch in (1, 2, 3)] == [1.0, 0.35, 0.35]
+        assert far[order, "no cache", 3] == 1.0
+        assert far[order, "LRU 65 %", 3] > 0.35

@@ -1,6 +1,6 @@
 """The cluster as the scheduler sees it: what is left of each node, as arrays, with an undo stack in place of copies.
 
-What is counted (CPU, memory, devices, whole GPUs of each kind) is a row of one array, so that a question to
+What is counted (CPU, memory, places for tasks, devices, whole GPUs of each kind) is a row of one array, so that a question to
 all nodes is a few operations on columns. What has a number (the very CPUs and GPUs) is in the node's `Room`.
 """
 
@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.model.gang import Request
-from weft.model.node import Gpu, Node
+from weft.model.node import MANY, Gpu, Node
 from weft.model.status import Binding
 
 Ints = NDArray[np.int64]
-CPU, MEMORY = 0, 1
+CPU, MEMORY, SLOTS = 0, 1, 2
+COUNTED = 3
+"""Columns before those of devices and GPUs."""
 WHOLE = 1000
 """Thousandths of a GPU."""
-MOST = 1 << 20
+MOST = MANY
 """A node takes no more tasks than this, even of those that ask for nothing."""
 LOG_LIMIT = 1 << 16
 ROWS_KEPT = 1 << 14
@@ -54,6 +56,10 @@ class Room:
     def memory(self) -> int:
         return self._cluster.free.item(self.index, MEMORY)
 
+    @property
+    def slots(self) -> int:
+        return self._cluster.free.item(self.index, SLOTS)
+
     def device(self, name: str) -> int:
         column = self._cluster.devices.get(name)
         return 0 if column is None else int(self._cluster.free[self.index, column])
@@ -73,6 +79,8 @@ class Room:
             return 0
         free, row = self._cluster.free, self.index
         count = MOST
+        if request.slots and self._cluster.slotted:
+            count = min(count, free.item(row, SLOTS) // request.slots)
         if request.cpu:
             count = min(count, free.item(row, CPU) // request.cpu)
         if request.memory:
@@ -113,12 +121,15 @@ class Cluster:
         self.nodes = list(nodes)
         self.index = {node.name: number for number, node in enumerate(self.nodes)}
         names = sorted({name for node in self.nodes for name, _ in node.devices})
-        self.devices = {name: 2 + number for number, name in enumerate(names)}
+        self.devices = {name: COUNTED + number for number, name in enumerate(names)}
         kinds = sorted({_kind(gpu) for node in self.nodes for gpu in node.gpus})
-        self.kinds = {kind: 2 + len(names) + number for number, kind in enumerate(kinds)}
+        before = COUNTED + len(names)
+        self.kinds = {kind: before + number for number, kind in enumerate(kinds)}
         """The column of each kind of GPU."""
-        self.gpu_columns = slice(2 + len(names), 2 + len(names) + len(kinds))
-        self.free: Ints = np.zeros((len(self.nodes), 2 + len(names) + len(kinds)), np.int64)
+        self.gpu_columns = slice(before, before + len(kinds))
+        self.slotted = any(node.slots < MANY for node in self.nodes)
+        """Whether some node takes only so many tasks."""
+        self.free: Ints = np.zeros((len(self.nodes), before + len(kinds)), np.int64)
         width = max((len(node.gpus) for node in self.nodes), default=0)
         self.share: Ints = np.zeros((len(self.nodes), width), np.int64)
         """What is left of GPUs that are split; 0 for whole ones."""
@@ -131,6 +142,7 @@ class Cluster:
         self.tainted = [room for room in self.rooms.values() if room.node.taints]
         self.racks = _zones([node.rack for node in self.nodes])
         self.fabrics = _zones([node.fabric for node in self.nodes])
+        self.clusters = _zones([node.cluster for node in self.nodes])
         self._rooms = list(self.rooms.values())
         self._positions = [{gpu.index: place for place, gpu in enumerate(node.gpus)} for node in self.nodes]
         self._numbered = [len({gpu.numa for gpu in node.gpus}) > 1 for node in self.nodes]
@@ -166,6 +178,7 @@ class Cluster:
     def _fill_row(self, row: int, node: Node) -> None:
         self.free[row, CPU] = node.cpu
         self.free[row, MEMORY] = node.memory
+        self.free[row, SLOTS] = node.slots
         for name, count in node.devices:
             self.free[row, self.devices[name]] += count
         for place, gpu in enumerate(node.gpus):
@@ -201,7 +214,7 @@ class Cluster:
         for index in binding.gpus:
             left = room.split.get(index, 0)
             if left:
-                share = Request(cpu=0, gpu_share=min(left, request.gpu_share or left))
+                share = Request(cpu=0, gpu_share=min(left, request.gpu_share or left), slots=0)
                 held.append((Binding(binding.task, binding.node, (), (index,)), share))
         gpus = tuple(gpu.index for gpu in room.gpus if gpu.index in binding.gpus)
         devices = tuple(
@@ -212,6 +225,7 @@ class Cluster:
             memory=max(0, min(request.memory, room.memory)),
             gpu=0 if request.gpu_share else len(gpus),
             devices=devices,
+            slots=max(0, min(request.slots, room.slots)),
         )
         cpus = tuple(cpu for cpu in binding.cpus if cpu in room.cpu_ids)
         held.append((Binding(binding.task, binding.node, cpus, () if request.gpu_share else gpus), part))
@@ -275,6 +289,15 @@ class Cluster:
         self._touch(room.index)
         self.freed += open
 
+    def restock(self, nodes: Sequence[Node]) -> None:
+        """The same nodes hold other data than before."""
+        assert not self._stack, "the books are lent to a cycle"
+        for room, node in zip(self._rooms, nodes, strict=True):
+            if room.node.holds != node.holds:
+                self.nodes[room.index] = room.node = replace(room.node, holds=node.holds)
+        for ask in [ask for ask in self.fits if ask[-1]]:
+            del self.fits[ask]
+
     def _give(self, binding: Binding, request: Request) -> None:
         row = self.index.get(binding.node)
         if row is None:
@@ -310,7 +333,7 @@ class Cluster:
             if len(self._rows) > ROWS_KEPT:
                 self._rows.clear()
             row = np.zeros(self.free.shape[1], np.int64)
-            row[CPU], row[MEMORY] = request.cpu, request.memory
+            row[CPU], row[MEMORY], row[SLOTS] = request.cpu, request.memory, request.slots
             for name, count in request.devices:
                 if name in self.devices:
                     row[self.devices[name]] += count

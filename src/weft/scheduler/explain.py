@@ -198,6 +198,8 @@ def _unfit(room: Room, gang: Gang, request: Request) -> Unfit | None:
         return Unfit("cpu", "lack", f"{format_cpu(request.cpu)} cpu")
     if node.memory < request.memory:
         return Unfit("memory", "lack", show_bytes(request.memory))
+    if node.slots < request.slots:
+        return Unfit("slots", "have", "no place for a task")
     return None
 
 
@@ -249,9 +251,15 @@ def _free(rooms: list[Room], gang: Gang) -> str:
     gpu_text = f", {gpus} of {total_gpus} {gpu_words(request)}" if total_gpus else ""
     total_cpu = format_cpu(sum(room.node.cpu for room in able))
     running = sum(room.tasks for room in rooms)
+    full = sum(room.slots < request.slots for room in able)
     return (
         f"free: {cpu} of {total_cpu} cpu, {memory}{gpu_text} on {len(able)} "
         f"node{'s' * (len(able) != 1)}, used by {running} running task{'s' * (running != 1)}"
+        + (
+            f"; {full} of these nodes {'has' if full == 1 else 'have'} as many as may be there"
+            if full
+            else ""
+        )
     )
 
 

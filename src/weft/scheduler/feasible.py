@@ -126,6 +126,8 @@ class _Placing:
                 return self._in_one_zone(groups, self._cluster.racks)
             case Within.FABRIC:
                 return self._in_one_zone(groups, self._cluster.fabrics)
+            case Within.CLUSTER:
+                return self._in_one_zone(groups, self._cluster.clusters)
             case _:
                 return self._anywhere(groups, tasks)
 

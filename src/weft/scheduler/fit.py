@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.model.gang import Gang, Request
-from weft.scheduler.cluster import CPU, MEMORY, MOST, WHOLE, Cluster, Ints
+from weft.scheduler.cluster import CPU, MEMORY, MOST, SLOTS, WHOLE, Cluster, Ints
 
 NEVER = np.int64(2**62)
 KEPT = 1024
@@ -23,8 +23,10 @@ LONG = 64
 GIB = 2**30
 FRAGMENT = 64
 """How many GiB to be moved weigh as much as one GPU that is left in pieces nobody asks for."""
-MOVED = 64
-"""So far can the bytes to be moved count, in GiB: they choose among nodes, they never make a job wait."""
+PIECE = GIB // 16
+"""Bytes to be moved that weigh as much as one GPU of a node on which the task needs none."""
+MOVED = 64 * 16
+"""So far can the bytes to be moved count, in pieces: they choose among nodes, they never make a job wait."""
 Mix = tuple[tuple[int, float], ...]
 """What waits: GPUs a task, and their share of the GPUs waited for."""
 
@@ -48,6 +50,8 @@ class Fit:
         self.request = request = ask.request
         self._able = _able(cluster, ask.selector, ask.tolerations)
         needs = [(CPU, request.cpu), (MEMORY, request.memory)]
+        if cluster.slotted:
+            needs.append((SLOTS, request.slots))
         for name, count in request.devices:
             if name in cluster.devices:
                 needs.append((cluster.devices[name], count))
@@ -118,7 +122,7 @@ class Fit:
         if self.request.gpu_share and not room.pieces(self.request):
             worse += FRAGMENT
         if self._moved is not None:
-            worse += int(self._moved[row])
+            key += int(self._moved[row]) << 46
         self.key[row] = key + (worse << 50)
 
     def counts_in(self, room: Ints) -> Ints:
@@ -163,7 +167,7 @@ class Fit:
         if pieces is not None:
             key = key + (np.where(pieces > 0, 0, FRAGMENT).astype(np.int64) << 50)
         if self._moved is not None:
-            key = key + (self._moved[rows] << 50)
+            key = key + (self._moved[rows] << 46)
         result: Ints = key
         return result
 
@@ -235,4 +239,4 @@ def _bytes_to_move(cluster: Cluster, wants: tuple[tuple[str, int], ...]) -> NDAr
         return None
     held = [dict(node.holds) for node in cluster.nodes]
     missing = [sum(max(0, size - here.get(item, 0)) for item, size in wants) for here in held]
-    return np.array([min(bytes // GIB, MOVED) for bytes in missing], np.int64)
+    return np.array([min(-(-bytes // PIECE), MOVED) for bytes in missing], np.int64)

@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
 
+from weft.model.gang import Request
 from weft.model.node import Node
 from weft.model.status import Binding
 from weft.scheduler.history import History
@@ -19,6 +20,7 @@ from weft.scheduler.plan import Plan, Preemption, Promise
 from weft.scheduler.policy import Policy
 from weft.scheduler.promise import end_of, length_of
 from weft.scheduler.queues import QueueRule
+from weft.scheduler.rank import Ranking
 from weft.scheduler.running import Running
 from weft.scheduler.schedule import schedule
 from weft.scheduler.state import State
@@ -91,7 +93,15 @@ class _Forward:
                 kept = job.ran(self._now) if job.checkpoint is not None else 0.0
                 self._state.submit(
                     Waiting(
-                        uid, job.name, job.gang, job.priority, self._now, job.queue, job.owner, attained=kept
+                        uid,
+                        job.name,
+                        job.gang,
+                        job.priority,
+                        self._now,
+                        job.queue,
+                        job.owner,
+                        job.waited,
+                        kept,
                     )
                 )
             for shrink in preemption.shrunk:
@@ -127,12 +137,15 @@ class Picture:
     policy: Policy
     history: History
     """Shared: nobody writes to it here."""
+    ranking: Ranking
     queues: tuple[tuple[QueueRule, float, float], ...]
     """Each with its share in the past, and up to when."""
     running: tuple[Running, ...]
     waiting: tuple[Waiting, ...]
     holds: dict[str, Preemption]
     promises: dict[str, Promise]
+    others: tuple[tuple[str, str, Request], ...]
+    """What somebody else uses: who, where and how much. It is taken to stay."""
 
     @staticmethod
     def of(state: State) -> Picture:
@@ -140,20 +153,25 @@ class Picture:
             tuple(state.cluster.nodes),
             state.policy,
             state.history,
+            copy(state.ranking),
             tuple((account.rule, account.past, account.at) for account in state.queues.accounts.values()),
             tuple(_copied(job) for job in state.running),
             tuple(state.pending),
             dict(state.holds),
             dict(state.promises),
+            tuple((uid, binding.node, request) for uid, (binding, request) in state.others.items()),
         )
 
     def books(self) -> State:
         state = State(self.nodes, [rule for rule, _, _ in self.queues], self.policy, self.history)
+        state.ranking = copy(self.ranking)
         for rule, past, at in self.queues:
             account = state.queues.accounts[rule.name]
             account.past, account.at = past, at
         for job in self.running:
             state.restore(_copied(job), job.started)
+        for other in self.others:
+            state.occupy(*other)
         for waiting in self.waiting:
             state.pending.add(waiting)
         state.holds, state.promises = dict(self.holds), dict(self.promises)

@@ -71,6 +71,14 @@ class History:
         while len(self._classes) > CLASSES:
             del self._classes[next(iter(self._classes))]
 
+    def of_size(self, gpus: float) -> tuple[int, list[float]]:
+        """Of jobs of so many GPUs or more: how many have completed, and the GPU seconds that the latest of each size took."""
+        sizes = [(key[0], known) for key, known in self._classes.items() if len(key) == 1]
+        large = [(size, known) for size, known in sizes if isinstance(size, int | float) and size >= gpus]
+        return sum(known.total for _, known in large), [
+            size * s for size, known in large for s in known.seconds
+        ]
+
     def _of(self, like: Likeness, attained: float) -> Durations | None:
         """The narrowest class that knows enough jobs which ran at least this long."""
         for key in like:

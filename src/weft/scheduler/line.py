@@ -31,7 +31,7 @@ def line(state: State, now: float) -> list[Waiting]:
         turn: tuple[object, ...] = ()
         if fair:
             turn = (not queues.guaranteed(job.queue, job.least), queues.turn(job.queue, now))
-        return (-job.priority, True, turn, job.rank, job.since, job.uid)
+        return (-job.priority, True, turn, job.rank, job.origin, job.uid)
 
     everybody = sorted(state.pending, key=lambda job: place(job, fair=False))
     jobs = [job for job in everybody if startable(state, job)]

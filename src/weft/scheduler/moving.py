@@ -1,48 +1,84 @@
-"""Moving: there is enough room, but in pieces. Small jobs go elsewhere, each to a place that is found beforehand."""
+"""Moving: there is enough room, but in pieces. Small jobs go elsewhere, each to a place that is found beforehand.
+
+Where the policy says so, the pieces may be in use by jobs that would give way: these are stopped, and who is moved takes
+their places.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
+from weft.model.status import Binding
 from weft.scheduler.claim import Claim, Victim
 from weft.scheduler.feasible import groups_of, place
 from weft.scheduler.plan import Placement, Preemption
 from weft.scheduler.running import GROWN, Band, width
-from weft.scheduler.victims import Choice
+from weft.scheduler.victims import NODES_TRIED, Choice
+
+TRIES = 6
 
 
 class Moving:
     def __init__(self, claim: Claim, choice: Choice):
         self._claim = claim
         self._choice = choice
+        self._yielding = {*claim.bands()} if claim.policy.displace else set()
+        """The bands that give way to the job, where these may be stopped for who is moved."""
 
     def plan(self) -> Preemption | None:
         """Who moves where so that the job fits; None if that would not do, or would move more than it places."""
-        request, tasks = groups_of(self._claim.job.gang.least)[0]
-        if request.gpu < 2 or 1000 * self._claim.cluster.idle[1] < self._claim.job.least[2]:
+        claim = self._claim
+        request, tasks = groups_of(claim.job.gang.least)[0]
+        if request.gpu < 2 or not self._enough():
             return None
-        bands = {
-            band
-            for band in self._claim.running.bands
-            if 0 <= band[2] < GROWN and band[0] <= self._claim.job.priority
-        }
-        if not bands:
+        movable = {
+            band for band in claim.running.bands if 0 <= band[2] < GROWN and band[0] <= claim.job.priority
+        } - self._yielding
+        if not movable:
             return None
-        if self._claim.counts(request, self._claim.room(bands)).sum() < len(tasks):
+        bands = movable | self._yielding
+        if claim.counts(request, claim.room(bands)).sum() < len(tasks):
             return None
         ranked = []
-        for node in self._choice.likely_nodes(bands):
-            needed = self._choice.needed(node, self._movable_on(node, bands))
+        for node in self._choice.likely_nodes(bands, free=claim.room(self._yielding)):
+            stopping = [victim for victim in self._choice.victims_on(node, self._yielding) if victim.whole]
+            needed = self._choice.needed(node, [*stopping, *self._movable_on(node, movable)])
             if needed is not None:
                 leaving, gained = needed
-                ranked.append((sum(width(v.job.gang) for v in leaving) / gained, node, leaving, gained))
-        missing, moving = len(tasks), []
-        for _, _, leaving, gained in sorted(ranked, key=lambda item: item[:2]):
-            moving += leaving
-            missing -= gained
-            if missing <= 0:
-                break
-        if missing > 0 or not moving or sum(width(v.job.gang) for v in moving) > width(self._claim.job.gang):
-            return None
-        return self._moved(moving)
+                cost = (self._moved_width(leaving) / gained, len(leaving) / gained, node)
+                ranked.append((cost, leaving, gained))
+        ranked.sort(key=lambda item: item[0])
+        return self._of_nodes([item[1:] for item in ranked], len(tasks))
+
+    def _enough(self) -> bool:
+        """By the sums."""
+        claim = self._claim
+        if not self._yielding:
+            return 1000 * claim.cluster.idle[1] >= claim.job.least[2]
+        return claim.enough(claim.within_reach() or (0, 0))
+
+    def _of_nodes(self, nodes: list[tuple[list[Victim], int]], tasks: int) -> Preemption | None:
+        """By the first of these nodes that are enough; one from which a job finds no new place is left out, a few times."""
+        for _ in range(TRIES):
+            missing, leaving = tasks, []
+            for here, gained in nodes:
+                leaving += here
+                missing -= gained
+                if missing <= 0:
+                    break
+            if missing > 0 or not 0 < self._moved_width(leaving) <= width(self._claim.job.gang):
+                return None
+            found = self._moved(leaving)
+            if not isinstance(found, Victim):
+                return found
+            nodes = [(here, gained) for here, gained in nodes if found not in here]
+        return None
+
+    def _yields(self, victim: Victim) -> bool:
+        return any(band in self._yielding for band in victim.job.bands.values())
+
+    def _moved_width(self, leaving: list[Victim]) -> float:
+        return sum(width(victim.job.gang) for victim in leaving if not self._yields(victim))
 
     def _movable_on(self, node: int, bands: set[Band]) -> list[Victim]:
         """Jobs of one task that lie here, have saved lately and are not promised their peace, the smallest first."""
@@ -55,21 +91,60 @@ class Moving:
                 found.append(Victim(job, (task,), True, (width(job.gang), job.lost(self._claim.now))))
         return sorted(found, key=lambda victim: (victim.cost, victim.job.uid))
 
-    def _moved(self, moving: list[Victim]) -> Preemption | None:
-        start = self._claim.cluster.mark()
-        for victim in moving:
-            self._claim.vacate(victim)
-        bindings = place(
-            self._claim.cluster, self._claim.job.gang, self._claim.job.gang.least, self._claim.mix
-        )
-        places: list[Placement] = []
-        for victim in moving if bindings is not None else ():
-            found = place(self._claim.cluster, victim.job.gang, mix=self._claim.mix)
-            if found is None:
-                break
-            places.append(Placement(victim.job.uid, found))
-        self._claim.cluster.revert(start)
-        if bindings is None or len(places) < len(moving):
-            return None
-        evicted = tuple(sorted(victim.job.uid for victim in moving))
-        return Preemption(self._claim.job.uid, evicted, (), bindings, tuple(places))
+    def _moved(self, leaving: list[Victim]) -> Preemption | Victim | None:
+        """The plan, or who of them finds no new place."""
+        claim = self._claim
+        start, queues = claim.cluster.mark(), claim.queues.mark()
+        try:
+            stopped: list[Victim] = []
+            if not all(self._let_go(victim, stopped) for victim in leaving):
+                return None
+            bindings = place(claim.cluster, claim.job.gang, claim.job.gang.least, claim.mix)
+            if bindings is None:
+                return None
+            places: list[Placement] = []
+            for victim in leaving:
+                if not self._yields(victim):
+                    found = self._new_place(victim, stopped)
+                    if found is None:
+                        return victim
+                    places.append(Placement(victim.job.uid, found))
+        finally:
+            claim.cluster.revert(start)
+            claim.queues.revert(queues)
+        evicted = {placement.uid for placement in places} | {victim.job.uid for victim in stopped}
+        return Preemption(claim.job.uid, tuple(sorted(evicted)), (), bindings, tuple(places))
+
+    def _let_go(self, victim: Victim, stopped: list[Victim]) -> bool:
+        """It leaves, on the undo stack; False if it gives way and its queue cannot spare it."""
+        if self._yields(victim):
+            if not self._claim.allowed(victim):
+                return False
+            self._claim.account(victim, -1)
+            stopped.append(victim)
+        self._claim.vacate(victim)
+        return True
+
+    def _new_place(self, moved: Victim, stopped: list[Victim]) -> tuple[Binding, ...] | None:
+        """Where there is room, or where those who give way leave it."""
+        claim, gang = self._claim, moved.job.gang
+        found = place(claim.cluster, gang, mix=claim.mix)
+        if found is not None or not self._yielding:
+            return found
+        columns = claim.cluster.gpu_columns
+        free = claim.cluster.free[:, columns].sum(axis=1)
+        room = free + sum(claim.running.bands[band][:, columns].sum(axis=1) for band in self._yielding)
+        able = np.flatnonzero(room >= gang.gpus)
+        gone = {victim.job.uid for victim in stopped}
+        for node in able[np.argsort(-free[able], kind="stable")][:NODES_TRIED].tolist():
+            mark, count = claim.cluster.mark(), len(stopped)
+            for victim in self._choice.victims_on(node, self._yielding):
+                if victim.whole and victim.job.uid not in gone and self._let_go(victim, stopped):
+                    found = place(claim.cluster, gang, mix=claim.mix)
+                    if found is not None:
+                        return found
+            claim.cluster.revert(mark)
+            for victim in stopped[count:]:
+                claim.account(victim, 1)
+            del stopped[count:]
+        return None

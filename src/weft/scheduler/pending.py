@@ -63,7 +63,7 @@ class Waiting:
 
     @property
     def order(self) -> tuple[float, float, str]:
-        return (self.rank, self.since, self.uid)
+        return (self.rank, self.origin, self.uid)
 
 
 class Group:
@@ -144,6 +144,11 @@ class Pending:
     def wanted(self) -> list[tuple[int, int]]:
         """GPUs a task, and how many of them are waited for in all."""
         return [(size, gpus) for size, gpus in self._wanted.items() if gpus > 0]
+
+    def as_large(self, gpus: float) -> list[Waiting]:
+        """Those that ask for so many GPUs or more."""
+        large = (group for group in self.groups.values() if group.first.gang.gpus >= gpus)
+        return [self._jobs[uid] for group in large for _, uid in group.by_origin]
 
     def rank(self, uid: str, rank: float) -> None:
         """Put a job elsewhere in its group."""

@@ -95,9 +95,9 @@ class Queues:
             account = self.accounts[name]
             if now is not None:
                 self._age(account, now)
-            account.used = _plus(account.used, amounts, sign)
+            account.used = plus(account.used, amounts, sign)
             if account.rule.user_limit:
-                account.users[user] = _plus(account.users.get(user, NONE), amounts, sign)
+                account.users[user] = plus(account.users.get(user, NONE), amounts, sign)
 
     def _path(self, queue: str) -> tuple[str, ...]:
         account = self.accounts.get(queue)
@@ -150,7 +150,7 @@ class Queues:
         guarantee = account.rule.guarantee
         if not guarantee:
             return False
-        wanted = _plus(account.used, amounts, 1)
+        wanted = plus(account.used, amounts, 1)
         return all(
             wanted[i] <= guarantee[RESOURCES[i]] if RESOURCES[i] in guarantee else True
             for i in range(3)
@@ -167,7 +167,7 @@ class Queues:
             if name in shared:
                 continue
             account = self.accounts[name]
-            left = _plus(account.used, amounts, -1)
+            left = plus(account.used, amounts, -1)
             guarantee = account.rule.guarantee
             if guarantee and any(left[i] < guarantee.get(RESOURCES[i], 0) for i in range(3) if amounts[i]):
                 return False
@@ -207,7 +207,7 @@ def _path(name: str, rules: Mapping[str, QueueRule]) -> tuple[str, ...]:
     return tuple(reversed(path))
 
 
-def _plus(a: Amounts, b: Amounts, sign: int) -> Amounts:
+def plus(a: Amounts, b: Amounts, sign: int = 1) -> Amounts:
     return (a[0] + sign * b[0], a[1] + sign * b[1], a[2] + sign * b[2])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,8 +17,8 @@ from weft.model.gang import Gang, Request, Task
 from weft.model.lazy import lazy
 from weft.model.status import Binding
 from weft.scheduler.cluster import Cluster, Ints
-from weft.scheduler.history import History, Likeness, likeness
-from weft.scheduler.policy import Order, Policy
+from weft.scheduler.history import Likeness, likeness
+from weft.scheduler.policy import Policy
 from weft.scheduler.queues import Amounts, amounts_of
 
 Band = tuple[int, str, int]
@@ -42,6 +42,8 @@ class Running:
     tasks: dict[str, Binding]
     attained: float = 0.0
     """Seconds of earlier runs that were kept."""
+    waited: float = 0.0
+    """Seconds that it waited until now, in all its turns."""
     checkpoint: float | None = None
     """When it last saved what it did; None: never, so that a stop loses all of it; inf: it saves when told to stop."""
     left_alone: float = 0.0
@@ -147,21 +149,13 @@ def grow_after(gang: Gang, policy: Policy) -> float:
     return policy.grow_by_restart_after if gang.restart_to_resize else policy.grow_after
 
 
-def rank_of(order: Order, history: History, like: Likeness, attained: float, gang: Gang) -> float:
-    match order:
-        case Order.FIFO:
-            return 0.0
-        case Order.SHORTEST:
-            return history.remaining(like, attained) * width(gang)
-        case Order.LEAST_ATTAINED:
-            return attained * width(gang)
-        case _:
-            return history.rank(like, attained) * width(gang)
+Level = Callable[[Running, float], int]
+"""Of a job that has run for so many seconds."""
 
 
-def level_of(rank: float) -> int:
-    """Ranks by factors of four."""
-    return max(0, int(math.log2(rank) / 2)) if rank > 1 else 0
+def level_of(rank: float, factor: float) -> int:
+    """Ranks by factors: a job gives way to those at least a level below it."""
+    return max(0, int(math.log2(rank) / math.log2(factor))) if rank > 1 else 0
 
 
 class Occupancy:
@@ -200,6 +194,21 @@ class Occupancy:
         """Whether one more may be left alone to its end: within the policy's part of the cluster, or as the only one."""
         settled = self.settled if settled is None else settled
         return not settled or settled + width(gang) <= policy.settled * self._cluster.width
+
+    def onto(self, cluster: Cluster) -> Occupancy:
+        """The same jobs, with the same levels, counted on other nodes."""
+        twin = Occupancy(cluster)
+        twin.jobs, twin.broken, twin.elastic, twin.leaving = (
+            self.jobs,
+            self.broken,
+            self.elastic,
+            self.leaving,
+        )
+        twin.settled, twin._looks = self.settled, self._looks
+        for job in self.jobs.values():
+            for name, binding in job.tasks.items():
+                twin._book(job, binding, job.bands[name], 1)
+        return twin
 
     # ── coming and going ──
 
@@ -307,7 +316,7 @@ class Occupancy:
     def next_look(self) -> float | None:
         return self._looks[0][0] if self._looks else None
 
-    def relevel(self, now: float, policy: Policy, history: History) -> bool:
+    def relevel(self, now: float, policy: Policy, level: Level) -> bool:
         """Put jobs into the bands that they belong to by now. Only who can go on from a checkpoint has a level."""
         changed = False
         while self._looks and self._looks[0][0] <= now:
@@ -315,16 +324,21 @@ class Occupancy:
             job = self.jobs.get(uid)
             if job is None or job.started != started:
                 continue
-            ran = job.ran(now)
-            again = max(policy.quantum, 0.25 * ran)
+            again = max(policy.quantum, 0.25 * job.ran(now))
             heapq.heappush(self._looks, (now + again, uid, started))
-            level = FIXED
-            if job.checkpoint is not None and not job.settled and now >= job.left_alone:
-                level = level_of(rank_of(policy.order, history, job.like, ran, job.gang))
-            for name, band in list(job.bands.items()):
-                if band[2] not in (level, GROWN):
-                    changed = True
-                    binding = job.tasks[name]
-                    self._book(job, binding, band, -1)
-                    self._book(job, binding, (job.priority, job.queue, level), 1)
+            changed = self.reband(job, now, level) or changed
+        return changed
+
+    def reband(self, job: Running, now: float, level: Level) -> bool:
+        """Put a job into the band that it belongs to by now. True if it was in another."""
+        own = FIXED
+        if job.checkpoint is not None and not job.settled and now >= job.left_alone:
+            own = level(job, job.ran(now))
+        changed = False
+        for name, band in list(job.bands.items()):
+            if band[2] not in (own, GROWN):
+                changed = True
+                binding = job.tasks[name]
+                self._book(job, binding, band, -1)
+                self._book(job, binding, (job.priority, job.queue, own), 1)
         return changed

@@ -66,7 +66,7 @@ def _decide(cycle: _Cycle) -> Plan:
     cycle.protect_promises()
     # 2. heads: the first of each group of equal jobs
     heads = cycle.heads()
-    # 3. order: the best of them, by priority, whose queue has its turn, and what it still costs
+    # 3. order: the best of them, by priority, whose queue has its turn, and its rank
     while (best := cycle.best(heads)) is not None:
         job, group = best
         # 4. nominate: a place for all of it, where there is one and its queue allows it
@@ -111,6 +111,8 @@ class _Cycle:
         self._reach: dict[tuple[int, int, str], tuple[int, int] | None] = {}
         self._not_lent: set[tuple[object, ...]] = set()
         """What does not fit even with the room of these promises; as the cycle goes on there is only less."""
+        self._unpromised: set[Signature] = set()
+        """For what no start can be foreseen; who starts meanwhile makes none sooner."""
         self._at: dict[Key, list[int]] = {}
         self._turns: dict[str, tuple[float, ...]] = {}
         """Whose turn it is, as long as nothing of the queue has changed."""
@@ -270,7 +272,7 @@ class _Cycle:
         """The one order of the jobs of a queue. Total, and the same everywhere."""
         if self._overdue(job):
             return (-job.priority, False, job.origin, job.since, job.uid)
-        return (-job.priority, True, job.rank, job.since, job.uid)
+        return (-job.priority, True, job.rank, job.origin, job.uid)
 
     def nominate(self, job: Waiting) -> tuple[tuple[Binding, ...] | None, Wait]:
         """Where all of it goes, or what keeps it."""
@@ -322,7 +324,7 @@ class _Cycle:
         ends = self._now + length_of(job, self._history, self._policy)
         lent = [kept for kept in self._kept if kept[0].uid == job.uid or ends <= kept[0].start]
         asked = (job.gang.signature, *(kept[0].uid for kept in lent))
-        if not lent or asked in self._not_lent:
+        if not lent or asked in self._not_lent or self._too_few_gpus(job, lent):
             return None
         mark = self._cluster.mark()
         for _, binding, request in lent:
@@ -338,6 +340,13 @@ class _Cycle:
             if made.uid != job.uid:
                 self._kept += [(made, *part) for part in self._cluster.hold_free(binding, request)]
         return bindings
+
+    def _too_few_gpus(self, job: Waiting, lent: list[tuple[Promise, Binding, Request]]) -> bool:
+        """By the sums alone: with few promises nearly all who wait are told so, and need not be tried."""
+        within_reach = self._cluster.idle[1] + sum(request.gpu for _, _, request in lent)
+        if job.least[2] <= 1000 * within_reach:
+            return False
+        return not any(task.request.gpu_share for task in job.gang.least)
 
     def admit(self, job: Waiting, bindings: tuple[Binding, ...]) -> None:
         self._placements.append(Placement(job.uid, bindings))
@@ -358,7 +367,7 @@ class _Cycle:
             return False
         if self._wait_for_leaving(job):
             return True
-        level = OVERDUE if self._overdue(job) else level_of(job.rank)
+        level = OVERDUE if self._overdue(job) else level_of(job.rank, self._policy.factor)
         kind = (job.gang.signature, job.priority, job.queue if self._queues.guarantees else "")
         if level >= self._hopeless.get(kind, 1 << 30):
             return False
@@ -450,6 +459,8 @@ class _Cycle:
             return
         if self._now - job.since < self._policy.patience or not _wide(job):
             return
+        if job.gang.signature in self._unpromised or not could_ever_fit(self._cluster, job.gang):
+            return
         made = promise(
             self._cluster,
             self._leavers(),
@@ -464,6 +475,7 @@ class _Cycle:
             ],
         )
         if made is None:
+            self._unpromised.add(job.gang.signature)
             return
         self._promises[job.uid] = made
         self._kept += [(made, *part) for part in self._keep(job, made.bindings)]

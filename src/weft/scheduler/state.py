@@ -6,9 +6,10 @@ happened, is written down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
+from weft.model.gang import Request
 from weft.model.node import Node
 from weft.model.status import Binding
 from weft.scheduler.cluster import CPU, MEMORY, Cluster
@@ -17,7 +18,8 @@ from weft.scheduler.pending import Pending, Waiting
 from weft.scheduler.plan import Plan, Preemption, Promise
 from weft.scheduler.policy import DEFAULT, Order, Policy
 from weft.scheduler.queues import QueueRule, Queues, amounts_of
-from weft.scheduler.running import Occupancy, Running, rank_of
+from weft.scheduler.rank import Ranking
+from weft.scheduler.running import Occupancy, Running
 from weft.scheduler.schedule import Snapshot
 
 
@@ -30,13 +32,19 @@ class State:
         history: History | None = None,
     ):
         self.policy = policy
-        self.cluster = Cluster(nodes)
+        self._nodes = tuple(nodes)
+        self.cluster = Cluster(self._nodes)
         self.pending = Pending()
         self.running = Occupancy(self.cluster)
         self.history = history or History()
+        self.ranking = Ranking(policy, self.history)
         self.queues = Queues(rules, self._capacity())
         self.holds: dict[str, Preemption] = {}
         self.promises: dict[str, Promise] = {}
+        self.others: dict[str, tuple[Binding, Request]] = {}
+        """What is used by somebody else, on nodes that are not ours alone."""
+        self._short: set[str] = set()
+        """Who of them came while tasks of ours held the GPUs: theirs they are as soon as those leave."""
 
     def _capacity(self) -> tuple[int, int, int]:
         total = self.cluster.total.sum(axis=0)
@@ -44,7 +52,14 @@ class State:
 
     def relevel(self, now: float) -> bool:
         """Look again at who would have to give way to whom by now. True if that has changed."""
-        return self.running.relevel(now, self.policy, self.history)
+        changed = self.ranking.look(now, self.pending, self.running)
+        if changed:
+            for waiting in self.pending.as_large(self.policy.large):
+                self.pending.rank(waiting.uid, self.ranking.of(waiting, waiting.attained))
+            for job in self.running:
+                if job.gang.gpus >= self.policy.large:
+                    self.running.reband(job, now, self.ranking.level)
+        return self.running.relevel(now, self.policy, self.ranking.level) or changed
 
     def snapshot(self, now: float) -> Snapshot:
         self.relevel(now)
@@ -69,10 +84,62 @@ class State:
         for job in self.running:
             self.queues.take(job.queue, job.owner, job.held(), now)
 
+    # ── nodes that are not ours alone ──
+
+    def renew(self, nodes: Iterable[Node], now: float) -> bool:
+        """The cluster has other nodes, or they are other than they were: the same use, counted on these. False if they
+        only hold other data, which changes nothing that is counted."""
+        before, self._nodes = self._nodes, tuple(nodes)
+        if _alike(before, self._nodes):
+            self.cluster.restock(self._nodes)
+            return False
+        self.cluster = Cluster(self._nodes)
+        self.running = self.running.onto(self.cluster)
+        for job in self.running:
+            for name, binding in job.tasks.items():
+                self.cluster.take(binding, job.requests[name])
+        others, self.others = self.others, {}
+        self._short.clear()
+        for uid, (binding, request) in others.items():
+            self.occupy(uid, binding.node, request)
+        there = self.cluster.index
+        self.holds = {uid: held for uid, held in self.holds.items() if _stands(held.bindings, there)}
+        self.promises = {uid: made for uid, made in self.promises.items() if _stands(made.bindings, there)}
+        self.pending.blocked.clear()
+        self.rules([account.rule for account in self.queues.accounts.values()], now)
+        return True
+
+    def occupy(self, uid: str, node: str, request: Request) -> None:
+        """Somebody else uses so much of a node. Of its GPUs which ones is not known: the last."""
+        self._clear(uid)
+        room = self.cluster.rooms.get(node)
+        free = room.gpus if room is not None else []
+        gpus = tuple(gpu.index for gpu in free[max(0, len(free) - request.gpu) :])
+        binding = Binding(uid, node, (), gpus)
+        self.others[uid] = (binding, request)
+        if len(gpus) < request.gpu:
+            self._short.add(uid)
+        self.cluster.take(binding, request)
+
+    def vacate(self, uid: str) -> None:
+        """They have gone."""
+        self._clear(uid)
+        self._settle()
+
+    def _clear(self, uid: str) -> None:
+        self._short.discard(uid)
+        if (used := self.others.pop(uid, None)) is not None:
+            self.cluster.release(*used)
+
+    def _settle(self) -> None:
+        for uid in list(self._short):
+            binding, request = self.others[uid]
+            self.occupy(uid, binding.node, request)
+
     # ── waiting ──
 
     def submit(self, job: Waiting) -> None:
-        rank = rank_of(self.policy.order, self.history, job.like, job.attained, job.gang)
+        rank = self.ranking.of(job, job.attained)
         self.pending.add(job if job.rank == rank else replace(job, rank=rank))
 
     def withdraw(self, uid: str) -> Waiting | None:
@@ -100,6 +167,7 @@ class State:
             now,
             {binding.task: binding for binding in bindings},
             attained=waiting.attained,
+            waited=now - waiting.origin,
             checkpoint=checkpoint,
             left_alone=now + self.policy.quantum,
             settled=waiting.attained > 0
@@ -128,6 +196,7 @@ class State:
         self.running.remove(uid)
         for name, binding in tasks.items():
             self.cluster.release(binding, job.requests[name])
+        self._settle()
         self.queues.give(job.queue, job.owner, held, now)
         return job
 
@@ -147,6 +216,7 @@ class State:
             job.resized = now
         for binding, request in bindings:
             self.cluster.release(binding, request)
+        self._settle()
         self.queues.give(job.queue, job.owner, amounts_of(request for _, request in bindings), now)
 
     def join(self, uid: str, bindings: Iterable[Binding], now: float) -> None:
@@ -172,7 +242,8 @@ class State:
         self.holds = {held.uid: held for held in (*plan.holds, *plan.preemptions)}
         for preemption in plan.preemptions:
             for moved in preemption.moved:
-                self.holds[moved.uid] = Preemption(moved.uid, (), (), moved.bindings)
+                others = tuple(uid for uid in preemption.evicted if uid != moved.uid)
+                self.holds[moved.uid] = Preemption(moved.uid, others, (), moved.bindings)
             for uid in preemption.evicted:
                 self.running.tell_to_leave(uid)
             for shrink in preemption.shrunk:
@@ -183,3 +254,14 @@ class State:
     def completed(self, job: Running, now: float) -> None:
         """The job has ended by itself: what it took says something about jobs like it."""
         self.history.record(job.like, job.ran(now))
+
+
+def _alike(before: Sequence[Node], after: Sequence[Node]) -> bool:
+    """Whether these are the same nodes, whatever they hold."""
+    return len(before) == len(after) and all(
+        old is new or replace(old, holds=new.holds) == new for old, new in zip(before, after, strict=True)
+    )
+
+
+def _stands(bindings: Iterable[Binding], nodes: Container[str]) -> bool:
+    return all(binding.node in nodes for binding in bindings)

@@ -11,7 +11,7 @@ from weft.scheduler.cluster import Ints
 from weft.scheduler.feasible import groups_of
 from weft.scheduler.running import GROWN, Band, width
 
-NODES_TRIED = 8
+NODES_TRIED = 24
 ZONES_TRIED = 16
 
 
@@ -54,6 +54,8 @@ class Choice:
                 return self._claim.cluster.racks
             case Within.FABRIC:
                 return self._claim.cluster.fabrics
+            case Within.CLUSTER:
+                return self._claim.cluster.clusters
             case _:
                 return np.arange(len(self._claim.cluster.nodes))
 
@@ -68,18 +70,21 @@ class Choice:
         return able
 
     def stopping(self, bands: set[Band], zone: Ints | None) -> list[Victim]:
-        """Victims node by node, where the fewest must go."""
+        """Victims node by node, where the fewest must go, who lose least, are no larger than need be, and have waited least."""
         nodes = self.likely_nodes(bands, zone)
         found: dict[tuple[str, tuple[str, ...]], Victim] = {}
         ranked = []
         for node in nodes:
-            victims = self._victims_on(node, bands)
+            victims = self.victims_on(node, bands)
             needed = self.needed(node, victims)
             if needed is not None:
                 leaving, gained = needed
-                stopped = sum(victim.whole for victim in leaving)
-                lost = sum(victim.cost[-1] for victim in leaving if victim.whole)
-                ranked.append(((stopped / gained, lost / gained, node), leaving))
+                stopped = [victim for victim in leaving if victim.whole]
+                lost = sum(victim.cost[-1] for victim in stopped)
+                room = sum(width(victim.job.gang) for victim in stopped)
+                waited = sum(victim.job.waited for victim in stopped)
+                cost = (len(stopped) / gained, lost / gained, room / gained, waited / gained, node)
+                ranked.append((cost, leaving))
         for _, leaving in sorted(ranked, key=lambda item: item[0]):
             for victim in leaving:
                 found.setdefault((victim.job.uid, victim.tasks), victim)
@@ -102,19 +107,19 @@ class Choice:
         groups = groups_of(self._claim.job.gang.least)
         return all(self._claim.counts(request, room).sum() >= len(tasks) for request, tasks in groups)
 
-    def _taken(self, bands: set[Band]) -> tuple[NDArray[np.float64], Ints]:
+    def _taken(self, bands: set[Band], free: Ints | None = None) -> tuple[NDArray[np.float64], Ints]:
         """What has to be taken from others on each node for a task of the largest kind, and how many fit then."""
         request, tasks = groups_of(self._claim.job.gang.least)[0]
-        free = self._claim.cluster.free
+        free = self._claim.cluster.free if free is None else free
         could = self._claim.counts(request, self._claim.room(bands))
         columns = self._claim.cluster.gpu_columns
         have, want = (free[:, columns].sum(axis=1), request.gpu) if request.gpu else (free[:, 0], request.cpu)
         taken = np.maximum(np.minimum(could, len(tasks)) * want - have, 0) / np.maximum(could, 1)
         return np.where(could > 0, taken, np.inf), could
 
-    def likely_nodes(self, bands: set[Band], zone: Ints | None = None) -> list[int]:
-        """Where the least has to be taken."""
-        taken, could = self._taken(bands)
+    def likely_nodes(self, bands: set[Band], zone: Ints | None = None, free: Ints | None = None) -> list[int]:
+        """Where the least has to be taken, beyond what is free."""
+        taken, could = self._taken(bands, free)
         nodes = np.flatnonzero(could) if zone is None else zone[could[zone] > 0]
         count = NODES_TRIED + len(groups_of(self._claim.job.gang.least)[0][1])
         if len(nodes) > count:
@@ -122,7 +127,7 @@ class Choice:
         found: list[int] = nodes[np.lexsort((nodes, taken[nodes]))].tolist()
         return found
 
-    def _victims_on(self, node: int, bands: set[Band]) -> list[Victim]:
+    def victims_on(self, node: int, bands: set[Band]) -> list[Victim]:
         victims: dict[tuple[str, str], Victim] = {}
         for uid, task in self._claim.running.on_node[node]:
             job = self._claim.running[uid]

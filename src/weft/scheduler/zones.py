@@ -1,4 +1,4 @@
-"""Racks and fabrics, for a gang that must have all its tasks in one: which are too small, and which only full now."""
+"""Racks, fabrics and clusters, for a gang that must have all its tasks in one: which are too small, and which only full now."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ from weft.scheduler.feasible import groups_of
 from weft.scheduler.fit import fit_of
 from weft.scheduler.words import gpu_words
 
-WORDS = {Within.RACK: "rack", Within.FABRIC: "fabric"}
-WHERE = {Within.NODE: " on one node", Within.RACK: " in one rack", Within.FABRIC: " on one fabric"}
+WORDS = {Within.RACK: "rack", Within.FABRIC: "fabric", Within.CLUSTER: "cluster"}
+WHERE = {
+    Within.NODE: " on one node",
+    Within.RACK: " in one rack",
+    Within.FABRIC: " on one fabric",
+    Within.CLUSTER: " in one cluster",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """One rack or fabric, and how many of the gang's tasks it takes: if nothing else ran, and now."""
+    """One rack, fabric or cluster, and how many of the gang's tasks it takes: if nothing else ran, and now."""
 
     name: str
     nodes: tuple[Node, ...]

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 COLOURS = ("#2563eb", "#dc6803", "#0d9488", "#b42fa8", "#64748b", "#ca8a04", "#be123c")
 """Told apart by most people who see few colours, on white."""
 STYLES = ("-", "--", "-.", ":", "-", "--", "-.")
-ALWAYS = {"default": 0, "fifo": 1, "least-attained": 2, "fair": 3, "shortest+oracle": 4, "fifo-backfill": 5}
+ALWAYS = {
+    "default": 0,
+    "fifo": 1,
+    "least-attained": 2,
+    "fair": 3,
+    "shortest+oracle": 4,
+    "fifo-backfill": 5,
+    "patient": 6,
+}
 """A policy looks the same in every picture."""
 INK, FAINT = "#1f2937", "#e5e7eb"
 LOOK: dict[Any, Any] = {
@@ -48,8 +56,10 @@ class NoMatplotlib(RuntimeError):
 
 
 @contextmanager
-def picture(path: Path, panels: int = 1, *, height: float = 3.4, width: float = 7.2) -> Iterator[list[Axes]]:
-    """Axes side by side; written as `path`.svg and `path`.png when all is drawn. The same data give the same files."""
+def picture(
+    path: Path, panels: int = 1, *, rows: int = 1, height: float = 3.4, width: float = 7.2
+) -> Iterator[list[Axes]]:
+    """Axes side by side, in so many rows of this height; written as `path`.svg and `path`.png when all is drawn. The same data give the same files."""
     try:
         import matplotlib
     except ImportError:
@@ -59,10 +69,10 @@ def picture(path: Path, panels: int = 1, *, height: float = 3.4, width: float = 
 
     with pyplot.rc_context(LOOK):
         figure, axes = pyplot.subplots(
-            1, panels, figsize=(width, height), squeeze=False, layout="constrained"
+            rows, panels, figsize=(width, rows * height), squeeze=False, layout="constrained"
         )
         try:
-            yield list(axes[0])
+            yield list(axes.flat)
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.draw_without_rendering()
             figure.set_layout_engine("none")  # everything has its place: it need not be found for each file
