@@ -1,0 +1,173 @@
+"""A version folder as a node sees it: which parts there are, and which sample lies where."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import re
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from weft.data import sources
+from weft.data.cache.files import DIGEST
+from weft.data.errors import Corrupt, Missing, Refused
+
+VERSION = re.compile(r"[0-9a-f]{32}")
+FILES = ("samples.idx", "names.idx", "names.txt", "version.json", "marks.bin")
+HANDED = FILES[:4]
+"""Those that a reader needs, in the order in which it gets them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    digest: str
+    size: int
+    key: str | None = None
+    """Of the object in the dataset's source, where its content stayed there."""
+    mark: str = ""
+
+    @property
+    def stays(self) -> bool:
+        """In its source: the digest is then of its name and mark, not of its content."""
+        return self.key is not None
+
+
+class Sample(NamedTuple):
+    name: str
+    part: int
+    offset: int
+    length: int
+    mark: bytes
+
+
+class Version:
+    """Small until its samples are asked for; those are mapped, not read."""
+
+    def __init__(self, folder: Path, name: str):
+        self.name = checked(name)
+        self.folder = folder
+        try:
+            about = json.loads((folder / "version.json").read_bytes())
+            if about["format"] != 1 or about["version"] != name:
+                raise ValueError(f"it says format {about['format']}, version {about['version']}")
+            self.samples = int(about["samples"])
+            self.bytes = int(about["bytes"])
+            self.parts = tuple(map(_part, about["parts"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise Corrupt(
+                f"version {name[:12]}: version.json cannot be read ({problem}); forget it on this node"
+            ) from None
+        self._table: memoryview | None = None
+
+    def part(self, number: Any) -> Part:
+        if type(number) is not int or not 0 <= number < len(self.parts):
+            raise Refused(
+                f"version {self.name[:12]} has parts 0 to {len(self.parts) - 1}, no part {number!r}"
+            )
+        return self.parts[number]
+
+    @cached_property
+    def _by_digest(self) -> dict[str, Part]:
+        return {part.digest: part for part in self.parts}
+
+    @property
+    def digests(self) -> Set[str]:
+        return self._by_digest.keys()
+
+    def find(self, digest: str) -> Part | None:
+        return self._by_digest.get(digest)
+
+    def by_digest(self, digest: str) -> Part:
+        part = self.find(digest)
+        if part is None:
+            raise Missing(f"version {self.name[:12]} has no part {digest[:12]}")
+        return part
+
+    def sample(self, number: int) -> Sample:
+        if type(number) is not int or not 0 <= number < self.samples:
+            raise Refused(f"version {self.name[:12]} has {self.samples} samples, no sample {number!r}")
+        offsets, lengths, parts, ends, names, marks = self._maps()
+        try:
+            name = str(names[ends[number] : ends[number + 1]], "utf-8")
+        except ValueError:
+            raise Corrupt(f"version {self.name[:12]}: sample {number} has a name that is no text") from None
+        mark = bytes(marks[32 * number : 32 * number + 32])
+        return Sample(name, parts[number], offsets[number], lengths[number], mark)
+
+    def all_samples(self) -> Iterator[Sample]:
+        return map(self.sample, range(self.samples))
+
+    def part_of(self, sample: int) -> int:
+        return int(self._maps()[2][sample])
+
+    def content(self, digest: str) -> tuple[int, int]:
+        """How many samples a part has, and their bytes."""
+        return self._contents[digest]
+
+    @cached_property
+    def _contents(self) -> dict[str, tuple[int, int]]:
+        samples, sizes = [0] * len(self.parts), [0] * len(self.parts)
+        _, lengths, parts, *_ = self._maps()
+        for part, length in zip(parts.tolist(), lengths.tolist(), strict=True):
+            samples[part] += 1
+            sizes[part] += length
+        return dict(zip((part.digest for part in self.parts), zip(samples, sizes, strict=True), strict=True))
+
+    def _maps(self) -> tuple[memoryview, ...]:
+        if self._table is None:
+            n = self.samples
+            table = _mapped(self.folder / "samples.idx", 20 * n)
+            ends = _mapped(self.folder / "names.idx", 8 * (n + 1)).cast("Q")
+            self._table = table
+            self._views = (
+                table[: 8 * n].cast("Q"), table[8 * n : 16 * n].cast("Q"), table[16 * n :].cast("I"), ends,
+                _mapped(self.folder / "names.txt", ends[n]), _mapped(self.folder / "marks.bin", 32 * n),
+            )  # fmt: skip
+        return self._views
+
+    def check(self) -> None:
+        """That it is the version of this name, and that every sample lies inside its part."""
+        from weft.data.table import checked as check_table  # numpy: only where a version comes from elsewhere
+
+        check_table(self.folder, self.name)
+
+
+def checked(name: Any) -> str:
+    """The name of a version, which becomes the name of a folder."""
+    if not isinstance(name, str) or not VERSION.fullmatch(name):
+        raise Refused(f"{str(name)[:80]!r} is no version: 32 hexadecimal digits are")
+    return name
+
+
+def check_name(name: str) -> None:
+    """That a sample's name stays below the folder it is put into, whoever wrote the index."""
+    try:
+        sources.check_name(name)
+    except Refused:
+        raise Corrupt(
+            f"sample {name[:80]!r} has no name of a file below a folder; ingest the dataset again"
+        ) from None
+
+
+def _part(about: Any) -> Part:
+    place = about["place"]
+    if not DIGEST.fullmatch(about["digest"]) or int(about["size"]) < 0:
+        raise ValueError(f"part {about['digest'][:80]!r} of {about['size']} bytes")
+    if place["kind"] == "source":
+        return Part(about["digest"], int(about["size"]), str(place["key"]), str(place["mark"]))
+    return Part(about["digest"], int(about["size"]))
+
+
+def _mapped(path: Path, size: int) -> memoryview:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd).st_size
+        if found != size:
+            raise Corrupt(f"{path.name} of version {path.parent.name[:12]} has {found} bytes of {size}")
+        return memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ)) if size else memoryview(b"")
+    finally:
+        os.close(fd)
