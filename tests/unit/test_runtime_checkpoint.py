@@ -405,6 +405,20 @@ def test_a_step_counts_once_all_its_ranks_have_saved(capsys: pytest.CaptureFixtu
     assert checkpoint.steps() == [2]
 
 
+def test_ranks_that_have_a_folder_each_keep_their_newest_parts_and_one_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster, where nobody sees the parts of others: what is complete is known where they come together."""
+    monkeypatch.setenv("WEFT_SHARDS_FILE", "/nowhere")
+    for rank in range(2):
+        checkpoint.save("given to both", step=1, rank=rank, world=2)
+    for step in range(2, 7):
+        checkpoint.save(f"at {step}", step=step, rank=1, world=2, keep=2)
+    assert sorted(path.name for path in folder.glob("step-*")) == [f"step-{n:012d}" for n in (4, 5, 6)]
+    checkpoint.save("whole", step=7, keep=1)
+    assert checkpoint.steps() == [7], "one state for all is complete by itself"
+
+
 def test_all_ranks_fall_back_when_the_part_of_one_is_damaged(folder: Path) -> None:
     for step in (1, 2):
         for rank in range(2):

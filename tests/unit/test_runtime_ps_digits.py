@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "digits"
@@ -60,6 +61,7 @@ def start(folder: Path, updates: int) -> dict[str, subprocess.Popen[str]]:
     return processes
 
 
+@pytest.mark.slow
 def test_three_workers_and_a_server_learn_digits(tmp_path: Path) -> None:
     processes = start(tmp_path, updates=3000)
     try:

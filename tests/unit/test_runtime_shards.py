@@ -19,10 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft.runtime import leases
+from weft.runtime import books, leases
 from weft.runtime import shards as module
+from weft.runtime.books import FileBooks, Keeper, ShardsError
 from weft.runtime.leases import Books, Holder, Plan
-from weft.runtime.shards import FileBooks, Keeper, Permutation, Shards, ShardsError, shards
+from weft.runtime.shards import Permutation, Shards, shards
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -271,7 +272,7 @@ def test_each_shard_is_marked_done_once_whoever_joins_leaves_or_dies(
             elif act == "beat":
                 worker.beat()
             elif act == "stall":  # silent for so long that other machines give it up
-                world.now += 2 * module.LEASE_SECONDS
+                world.now += 2 * books.LEASE_SECONDS
             else:
                 if act == "leave" and worker.held is not None:
                     worker.step(0, back=[worker.held.number])
@@ -283,7 +284,7 @@ def test_each_shard_is_marked_done_once_whoever_joins_leaves_or_dies(
             world.dead.add(worker.holder.pid)
     survivor = join(0)
     for _ in range(4 * count + 10):
-        world.now += module.LEASE_SECONDS
+        world.now += books.LEASE_SECONDS
         for worker in [survivor] if silent else workers:
             worker.turn()
     assert survivor.turn()
@@ -318,10 +319,10 @@ def test_the_dead_of_this_machine_are_replaced_at_once_those_of_others_after_sil
     heir.turn()
     assert heir.held is not None
     assert heir.held.shard == 0
-    world.now += module.LEASE_SECONDS / 2
+    world.now += books.LEASE_SECONDS / 2
     heir.turn()
     assert heir.held is None
-    world.now += module.LEASE_SECONDS
+    world.now += books.LEASE_SECONDS
     heir.turn()
     assert heir.held is not None
     assert heir.held.shard == 1
@@ -333,7 +334,7 @@ def test_who_is_heard_of_keeps_its_shard() -> None:
     here.begin(0, Plan(1, 1, False, 0), Plan(1, 1, False, 0))
     there.turn()
     for _ in range(10):
-        world.now += module.LEASE_SECONDS / 4
+        world.now += books.LEASE_SECONDS / 4
         there.beat()
         here.turn()
         assert here.held is None
@@ -362,7 +363,7 @@ def test_who_lost_its_shard_is_told(capsys: pytest.CaptureFixture[str], asked: b
     loop = iter(Shards(slow, 0, 1, Plan(1, 1, False, 0)))
     shard = next(loop)
     quick.turn()
-    world.now += 2 * module.LEASE_SECONDS
+    world.now += 2 * books.LEASE_SECONDS
     quick.turn()
     assert quick.held is not None
     if asked:
@@ -383,7 +384,7 @@ def books_file(folder: Path) -> Path:
 def test_the_books_are_small_however_many_shards_there_are(folder: Path) -> None:
     for _ in shards(1000, size=1):
         pass
-    assert os.stat(f"{books_file(folder)}.safe").st_size < 300
+    assert os.stat(f"{books_file(folder)}.safe").st_size < 500  # half a byte a shard
 
 
 def test_shards_do_not_look_like_a_checkpoint(folder: Path) -> None:
@@ -414,14 +415,14 @@ def test_a_change_that_was_cut_short_has_not_happened(folder: Path, cut: int) ->
     changed = 0 if before[0] != after[0] else 1
     torn = after[changed][:cut] + before[changed][cut:]
     with books_file(folder).open("r+b") as file:
-        os.pwrite(file.fileno(), torn, changed * module.PLACE)
+        os.pwrite(file.fileno(), torn, changed * books.PLACE)
     lost = torn != after[changed]
     assert next(iter(shards(30, size=10, shuffle=False))).number == (1 if lost else 2)
 
 
 def places(folder: Path) -> list[bytes]:
     with books_file(folder).open("rb") as file:
-        return [os.pread(file.fileno(), 500, at).ljust(500, b"\0") for at in (0, module.PLACE)]
+        return [os.pread(file.fileno(), 500, at).ljust(500, b"\0") for at in (0, books.PLACE)]
 
 
 def test_damaged_books_are_never_taken_for_others(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -442,7 +443,7 @@ def test_a_full_disk_is_a_clear_error_and_changes_nothing(
     loop = iter(shards(30, size=10, shuffle=False))
     next(loop)
     with monkeypatch.context() as patch:
-        patch.setattr(module.os, "pwrite", lambda *_: 5)
+        patch.setattr(books.os, "pwrite", lambda *_: 5)
         with pytest.raises(ShardsError, match=r"shards 'train' in .*: No space left on device"):
             next(loop)
     leases_now = leases.from_json(json.loads(kept_books(folder))).epochs[0].leases
@@ -451,7 +452,7 @@ def test_a_full_disk_is_a_clear_error_and_changes_nothing(
 
 def kept_books(folder: Path) -> bytes:
     with books_file(folder).open("rb") as file:
-        return module._newest(file.fileno(), str(books_file(folder)))[1]
+        return books.newest(file.fileno(), str(books_file(folder)))[1]
 
 
 WORKER = """
@@ -469,6 +470,7 @@ for epoch in range(2):
 """
 
 
+@pytest.mark.slow
 def test_every_sample_once_while_workers_are_killed_at_random(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -501,9 +503,9 @@ def test_every_sample_once_while_workers_are_killed_at_random(
 
 def test_the_holder_is_this_process(folder: Path) -> None:
     assert FileBooks(str(folder), "x").me().pid == os.getpid()
-    assert module._runs(os.getpid(), module.start_time(os.getpid()))
-    assert not module._runs(os.getpid(), 1)
+    assert books.runs(os.getpid(), books.start_time(os.getpid()))
+    assert not books.runs(os.getpid(), 1)
     child = subprocess.Popen(["true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert not module._runs(child.pid, module.start_time(child.pid)), "ended, though not collected"
+    assert not books.runs(child.pid, books.start_time(child.pid)), "ended, though not collected"
     child.wait()

@@ -220,7 +220,7 @@ def _save(
             pass
         raise
     with locked(lock):
-        _prune(folder, work, keep)
+        _prune(folder, work, keep, own)
 
 
 def _file_name(place: str, own: tuple[int, int]) -> str:
@@ -236,14 +236,24 @@ def _file_name(place: str, own: tuple[int, int]) -> str:
     return f"rank-{rank:05d}-of-{world:05d}.{number}.weft"
 
 
-def _prune(folder: str, work: str, keep: int) -> None:
-    """Remove what is older than the newest `keep` complete steps; a failure leaves it for the next time."""
+def _prune(folder: str, work: str, keep: int, own: tuple[int, int]) -> None:
+    """Remove what is older than the newest `keep` complete steps; a failure leaves it for the next time.
+
+    Who sees its own parts alone cannot tell whether a step is complete: of those it keeps one more, since the other ranks
+    may be a step behind.
+    """
+    rank, world = own
+    part = f"rank-{rank:05d}-of-{world:05d}." if world and _apart() else None
+    keep += part is not None
     best: dict[int, Version] = {}
     newest: dict[int, int] = {}
     for version in _versions(folder):
         newest[version.step] = max(version.order, newest.get(version.step, 0))
         known = best.get(version.step)
-        if version.complete and (known is None or version.order > known.order):
+        saved = version.complete or (
+            part and any(os.path.basename(p).startswith(part) for p in version.paths)
+        )
+        if saved and (known is None or version.order > known.order):
             best[version.step] = version
     kept = sorted(best.values(), key=lambda v: v.order)[-keep:]
     try:
@@ -304,6 +314,11 @@ def _not_kept(folder: str, step: int, size: int, problem: OSError) -> str:
 
 def _folder() -> str | None:
     return os.environ.get("CHECKPOINT_DIR") or None
+
+
+def _apart() -> bool:
+    """Whether each task of the job has a CHECKPOINT_DIR of its own: there an agent hands out shards."""
+    return "WEFT_SHARDS_FILE" in os.environ
 
 
 def _request() -> str:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+REMEMBERED = 256
+"""Of so many processes it is known what they last marked done."""
+
 
 class Plan(NamedTuple):
     """How an epoch is cut; all tasks must agree on it."""
@@ -75,6 +78,8 @@ class Books:
         self.last_lease = 0
         self.complete: list[int] = []
         self.epochs: dict[int, Epoch] = {}
+        self.counted: dict[Holder, list[int]] = {}
+        """What each process last marked done: who did not hear the answer asks again, perhaps of another who keeps the books."""
 
     def begin(self, epoch: int | None, plan: Plan | None, otherwise: Plan) -> tuple[int, Plan]:
         """The epoch, opened if need be; None is the lowest open one, else the next. No plan: as it was begun."""
@@ -103,13 +108,18 @@ class Books:
         found.leases[self.last_lease] = Held(shard, holder, 0)
         return Lease(self.last_lease, shard)
 
-    def done(self, epoch: int, leases: Iterable[int]) -> list[int]:
-        """Mark shards done; those whose lease still held are the answer."""
-        found = self.epochs.get(epoch)
-        if found is None:
-            return []
-        counted = [number for number in leases if found.leases.pop(number, None)]
-        self._close(epoch)
+    def done(self, epoch: int, leases: Iterable[int], holder: Holder) -> list[int]:
+        """Mark shards done; those whose lease still held, now or when this was asked before, are the answer."""
+        found, before = self.epochs.get(epoch), self.counted.get(holder, [])
+        held = found.leases if found is not None else {}
+        counted = [number for number in leases if held.pop(number, None) or number in before]
+        if counted:
+            self.counted.pop(holder, None)
+            self.counted[holder] = counted
+            if len(self.counted) > REMEMBERED:
+                del self.counted[next(iter(self.counted))]
+        if found is not None:
+            self._close(epoch)
         return counted
 
     def give_back(self, epoch: int, leases: Iterable[int]) -> None:
@@ -122,6 +132,11 @@ class Books:
         """Shards whose holder is gone are free again."""
         for epoch, found in self.epochs.items():
             self.give_back(epoch, [number for number, held in found.leases.items() if gone(number, held)])
+
+    def keep_only(self, holder: Holder, leases: Iterable[int]) -> None:
+        """What the holder was given and never heard of is free again."""
+        known = set(leases)
+        self.take_from(lambda number, held: held.holder == holder and number not in known)
 
     def beat(self, holder: Holder) -> None:
         """The holder is alive."""
@@ -147,6 +162,7 @@ def to_json(books: Books) -> dict[str, Any]:
         "format": 1,
         "lastLease": books.last_lease,
         "complete": books.complete,
+        "counted": [*books.counted.items()],
         "epochs": {
             str(number): {
                 "plan": epoch.plan,
@@ -163,6 +179,7 @@ def from_json(told: dict[str, Any]) -> Books:
     books = Books()
     books.last_lease = told["lastLease"]
     books.complete = told["complete"]
+    books.counted = {Holder(*holder): last for holder, last in told.get("counted", ())}
     for number, epoch in told["epochs"].items():
         found = books.epochs[int(number)] = Epoch(Plan(*epoch["plan"]))
         found.next = epoch["next"]

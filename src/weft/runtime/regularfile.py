@@ -5,7 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import BinaryIO
+
+TYPE_CHECKING = (
+    False  # importing typing costs more than the rest, and every task in a pod waits for this module
+)
+if TYPE_CHECKING:
+    from typing import BinaryIO
 
 
 def open_to_read(path: str) -> BinaryIO:

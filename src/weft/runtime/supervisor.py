@@ -36,6 +36,7 @@ class Supervisor:
         self.channel: socket.socket | None = channel
         self.buffer = bytearray()
         self._outbox = b""
+        """For the server; what others would miss is in the journal, too."""
         self._quiet_until = 0.0
         self.tasks: list[TaskProcess] = []
         self.journal = -1
@@ -43,6 +44,10 @@ class Supervisor:
         self.boot = boot_id()
         self.birth = start_time(os.getpid())
         self.births = Births()
+        self._claimed = _line(
+            {"event": "claimed", "pid": os.getpid(), "birth": self.birth, "boot": self.boot}
+        )
+        self._idle = _line({"event": "idle"})
         self.temporary = TemporaryFolders(f"{os.getpid()}-{self.birth}")
 
     def run(self) -> None:
@@ -63,13 +68,13 @@ class Supervisor:
             make_folders(message["folders"])
             self.journal = os.open(message["journal"], flags, 0o600)  # whoever makes it owns the launch
         except FileExistsError:
-            self._say({"event": "taken"})
+            self._outbox += _line({"event": "taken"})
             return
         except OSError as problem:
-            self._say(_undone("CANNOT_START", f"{problem.strerror}: {problem.filename}", None))
-            self._say({"event": "idle"})
+            undone = _undone("CANNOT_START", f"{problem.strerror}: {problem.filename}", None)
+            self._outbox += _line(undone) + self._idle
             return
-        self._write({"event": "claimed", "pid": os.getpid(), "birth": self.birth, "boot": self.boot})
+        self._write(self._claimed)
         tasks = [TaskProcess(spec) for spec in message["tasks"]]
         try:
             for task in tasks:
@@ -108,7 +113,7 @@ class Supervisor:
     def _end_launch(self) -> None:
         os.close(self.journal)
         self.journal = -1
-        self._say({"event": "idle"})
+        self._outbox += self._idle
 
     # ── waiting ──
 
@@ -168,14 +173,12 @@ class Supervisor:
 
     def _note(self, event: dict[str, Any]) -> None:
         """First on disk, then to whoever listens."""
-        self._outbox += self._write(event)
+        line = _line(event)
+        self._write(line)
+        self._outbox += line
 
-    def _say(self, event: dict[str, Any]) -> None:
-        """For the server alone; nobody else would miss it."""
-        self._outbox += json.dumps(event).encode() + b"\n"
-
-    def _write(self, event: dict[str, Any]) -> bytes:
-        line = rest = json.dumps(event).encode() + b"\n"
+    def _write(self, line: bytes) -> None:
+        rest = line
         for _ in range(600):
             try:
                 written = os.write(self.journal, rest)
@@ -185,7 +188,6 @@ class Supervisor:
                 break
             rest = b"\n" + line if written else rest  # readers skip the torn line
             time.sleep(0.1)
-        return line
 
     def _send(self) -> None:
         if self.tasks and time.monotonic() < self._quiet_until:
@@ -202,6 +204,10 @@ def _yield_to_the_server() -> None:
     """A supervisor that is woken by the server does not push it off its CPU; tasks are scheduled as ever."""
     with contextlib.suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def _line(event: dict[str, Any]) -> bytes:
+    return json.dumps(event).encode() + b"\n"
 
 
 def _undone(code: str, message: str, task: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A task's log on disk, as its supervisor writes it (`backends/local/logs.py` reads it)."""
+"""A task's log on disk, as its supervisor writes it (`backends/logs.py` reads it)."""
 
 from __future__ import annotations
 
