@@ -11,11 +11,13 @@ import pytest
 
 from support.builders import a_complete_job
 from weft.backends.api import Assignment
+from weft.backends.folders import JobFolder, replace_file
 from weft.backends.local import commands
 from weft.backends.local.backend import LocalBackend
-from weft.backends.local.commands import Gathering, engines_complaint, gather, isolate, task_environment
-from weft.backends.local.folders import JobFolder
+from weft.backends.local.commands import engines_complaint, isolate
 from weft.backends.local.machine import Shape
+from weft.backends.local.ports import places_of
+from weft.backends.tasks import Gathering, gather, task_environment
 from weft.model.failures import Code, Failure
 from weft.model.gang import gang_of
 from weft.model.status import Binding, JobStatus, State, TaskStatus
@@ -37,12 +39,19 @@ def placed(**spec: Any) -> Assignment:
 
 def gathered(folder: Path, job: Assignment) -> Gathering:
     ports = list(range(20_000, 20_000 + len(job.gang.tasks)))
-    return gather(job, 1, JobFolder(str(folder), job.uid), "/data", ports, {})
+    shared = gather(job, 1, places_of(job.gang, ports), JobFolder(str(folder), job.uid).hosts, {}, {})
+    if shared.hosts_file is not None:
+        replace_file(shared.hosts_file, json.dumps(shared.hosts))
+    return shared
 
 
 def environments(folder: Path, job: Assignment) -> list[dict[str, str]]:
     shared = gathered(folder, job)
-    return [task_environment(BASE, shared, task, node_has_gpus=False) for task in job.gang.tasks]
+    own = JobFolder(str(folder), job.uid)
+    return [
+        task_environment(BASE, shared, task, own.paths(task.name, 1, "/data"), hide_gpus=False)
+        for task in job.gang.tasks
+    ]
 
 
 class TestHosts:
@@ -104,7 +113,8 @@ class TestContainers:
         env = {"DATA_DIR": "/data", "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
         spec = {"argv": ["train"], "env": env, "cwd": "/code", "dir": "/task", "cpus": [1]}
         [task] = shared.job.gang.tasks
-        return isolate(shared, task, spec, "/home", devices).argv, env
+        own = JobFolder(str(folder), shared.job.uid)
+        return isolate(shared, own, task, spec, "/home", devices).argv, env
 
     def test_podman_is_given_gpus_by_their_names_in_cdi(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

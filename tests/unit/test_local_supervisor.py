@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from weft.backends.local.supervisors import KEEP_IDLE, LEAST_SPARE, Pool
 from weft.runtime.taskprocess import TaskProcess
 
 
@@ -53,3 +57,14 @@ class TestJoiningGroups:
     def test_a_task_without_groups_may_exit_as_it_likes(self, tmp_path: Path) -> None:
         said = ended(tmp_path, [sys.executable, "-c", "raise SystemExit(125)"])
         assert (said["code"], said["unjoined"]) == (125, None)
+
+
+@pytest.mark.parametrize(("cpus", "ready"), [(0, LEAST_SPARE), (6, 6), (1000, KEEP_IDLE)])
+def test_a_supervisor_is_ready_for_each_cpu_within_reason(cpus: int, ready: int) -> None:
+    async def story() -> None:
+        pool = Pool()
+        pool.start(cpus)
+        assert len(pool.idle) == ready
+        pool.close()
+
+    asyncio.run(story())

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,39 +18,45 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from weft.backends.api import Assignment, Listener, TaskUsage
-from weft.backends.local import cgroups, code, commands, machine, stacks, usage
-from weft.backends.local.folders import JobFolder, replace_file
-from weft.backends.local.logs import TaskLogReader
+from weft.backends import stalls
+from weft.backends.api import Assignment, Cached, Listener, Surroundings, TaskUsage, Tell
+from weft.backends.files import JobFiles
+from weft.backends.folders import replace_file
+from weft.backends.local import cgroups, commands, machine, stacks, usage
+from weft.backends.local.datasets import NodeData
 from weft.backends.local.pinning import Pinning
-from weft.backends.local.ports import Ports
+from weft.backends.local.ports import Ports, places_of
 from weft.backends.local.supervisors import ADOPTED_POLL, Adopted, Pool, processes_of
+from weft.backends.tasks import (
+    Gathering,
+    gather,
+    hosts_of,
+    image_of,
+    metrics_of,
+    taking_part,
+    task_command,
+    task_environment,
+    working_folder,
+)
 from weft.model.events import Exited, Launched, Lost, Undone
 from weft.model.failures import Code, Failure, Permanent
-from weft.model.gang import Task
-from weft.model.job import MetricSource
+from weft.model.gang import Gang, Task
 from weft.model.node import Node
 from weft.model.quantities import show_bytes
 from weft.model.status import Exit, TaskState
 from weft.runtime.announce import announced
-from weft.runtime.checkpoint import STEP
 from weft.runtime.identity import start_time
 
 log = logging.getLogger("weft.local")
 LOG_SEGMENT = 8 << 20
 LOG_SEGMENTS_KEPT = 8
 LOG_RATE = 32 << 20
-LOG_TAIL = 20
 RELAUNCH_DELAY = 1.0
 KILLED_IN_CONTAINER = 128 + signal.SIGKILL
 FAILED_ENGINE = 125
 """What `podman run` and `docker run` exit with when they themselves, and not the task, went wrong."""
-LOG_TAIL_WIDTH = 500
 SLICE = 250
 """Tasks that are seen to in one turn of the event loop: about 20 ms."""
-
-OF_THE_JOB = (MetricSource.FILE, MetricSource.TENSORBOARD)
-"""Sources in LOG_DIR, which all tasks of a job share: one of them reads, or each point would count twice."""
 
 SecretReader = Callable[[str, str], str | None]
 """The value of a secret's key, or None."""
@@ -79,15 +84,16 @@ class Loss:
     left: set[str]
 
 
-class LocalBackend:
+class LocalBackend(JobFiles):
     name = "local"
+    one_machine = True
+    keeps_secrets = False
 
     def __init__(self, home: Path, shape: machine.Shape, secrets: SecretReader):
+        super().__init__(home)
         self.home = str(home)
-        self.jobs = f"{home}/jobs"
         self.data = f"{home}/data"
         self.tmp = f"{home}/tmp"
-        self.packages = home / "packages"
         self._nodes = machine.discover(shape)
         self._secrets = secrets
         self._ports = Ports()
@@ -100,6 +106,7 @@ class LocalBackend:
         self._losses: dict[tuple[str, str, int], Loss] = {}
         self._given_up: dict[tuple[str, str, int], Failure] = {}
         self._environment: Mapping[str, str] = {}
+        self._datasets = NodeData(self.home, [node.name for node in self._nodes], shape.cache)
         self._pool: Pool
         self._listener: Listener
         self._loop: asyncio.AbstractEventLoop
@@ -108,16 +115,17 @@ class LocalBackend:
     # ── the machine ──
 
     def nodes(self) -> tuple[Node, ...]:
-        return self._nodes
+        return tuple(replace(node, holds=self._datasets.holds(node.name)) for node in self._nodes)
 
     def notes(self) -> tuple[str, ...]:
         return tuple(
             dict.fromkeys((*self._cgroups.notes(), *(note for node in self._nodes for note in node.notes)))
         )
 
-    async def start(self, listener: Listener) -> None:
+    async def start(self, listener: Listener, surroundings: Surroundings) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
+        self._datasets.start(surroundings.lent, surroundings.nodes_changed)
         label = "weft-" + hashlib.sha256(self.home.encode()).hexdigest()[:12]
         self._cgroups = cgroups.discover(label)
         for folder in (self.jobs, self.data, self.tmp):
@@ -125,7 +133,7 @@ class LocalBackend:
         self._sweep_tmp()
         self._environment = commands.base_environment(os.environ, self._link_runtime())
         self._pool = Pool()
-        self._pool.start()
+        self._pool.start(sum(node.cpu for node in self._nodes) // 1000)
 
     def _link_runtime(self) -> str:
         """A folder with this package alone in it, for interpreters in which Weft is not installed."""
@@ -150,26 +158,24 @@ class LocalBackend:
             self._poller.cancel()
         for patience in self._kills.values():
             patience.timer.cancel()
+        await self._datasets.close()
         self._pool.close()
         cgroups.forget(self._cgroups)
 
     # ── a job's way to its start ──
 
-    def folder(self, uid: str) -> JobFolder:
-        return JobFolder(self.jobs, uid)
+    def counted(self, job: Assignment) -> Gang:
+        return job.gang
 
     def provision(self, job: Assignment) -> None:
         problem = commands.unavailable(job)
         if problem is not None:
             raise Permanent(Code.ISOLATION_UNAVAILABLE, problem)
 
-    async def fetch(self, job: Assignment) -> None:
-        assert job.spec.code is not None
-        stop = threading.Event()
-        try:
-            await asyncio.to_thread(code.bring, job.spec.code, self.packages, self.folder(job.uid), stop)
-        finally:
-            stop.set()
+    async def fetch(self, job: Assignment, tell: Tell) -> None:
+        await super().fetch(job, tell)
+        if job.spec.datasets:
+            await self._datasets.bring(job, self.folder(job.uid), tell)
 
     def launch(self, job: Assignment, launch: int, tasks: tuple[str, ...]) -> None:
         self._in_turns(self._order(job, launch, frozenset(tasks)), len(tasks))
@@ -186,7 +192,11 @@ class LocalBackend:
         try:
             folder = self.folder(job.uid)
             ports = self._ports.take(job.uid, len(job.gang.tasks), folder.ports)
-            shared = commands.gather(job, launch, folder, self.data, ports, self._resolve_secrets(job))
+            places = places_of(job.gang, ports)
+            gpus = {t.name: t.binding.gpus for t in job.status.tasks if t.binding is not None}
+            shared = gather(job, launch, places, folder.hosts, gpus, self._resolve_secrets(job))
+            if shared.hosts_file is not None:
+                replace_file(shared.hosts_file, json.dumps(shared.hosts))
             chosen = [task for task in job.gang.tasks if task.name in tasks]
             encoded = []
             for first in range(0, len(chosen), SLICE):
@@ -209,8 +219,9 @@ class LocalBackend:
         message = to_json(about)[:-1] + b', "tasks": [' + b",".join(encoded) + b"]}\n"
         self._pool.launch(message, lambda line: self._heard(job, launch, line))
 
-    def _task_message(self, shared: commands.Gathering, task: Task) -> dict[str, Any]:
-        job, folder, launch = shared.job, shared.folder, shared.launch
+    def _task_message(self, shared: Gathering, task: Task) -> dict[str, Any]:
+        job, launch = shared.job, shared.launch
+        folder = self.folder(job.uid)
         binding = shared.statuses[task.name].binding
         assert binding is not None
         node = self._node(binding.node)
@@ -219,28 +230,29 @@ class LocalBackend:
                 Code.CANNOT_START, f"node {binding.node} is no longer part of this machine", task.name
             )
         groups, notes = self._cgroups.task(f"{job.uid}-{task.name}-{launch}", task.request)
-        subdir = job.spec.code.subdir if job.spec.code is not None else None
+        reads_data = bool(job.spec.datasets)
+        data = self._datasets.folder(folder, node.name) if reads_data else self.data
+        paths = folder.paths(task.name, launch, data)
         message: dict[str, Any] = {
             "name": task.name,
-            "argv": commands.task_command(shared, task),
-            "env": commands.task_environment(self._environment, shared, task, bool(node.gpus)),
-            "cwd": f"{folder.code}/{subdir}" if subdir else folder.code,
+            "argv": task_command(shared, task),
+            "env": task_environment(self._environment, shared, task, paths, hide_gpus=bool(node.gpus)),
+            "cwd": working_folder(job, folder.code),
             "dir": folder.task(task.name),
             "cpus": self._pinning.cpus_for(binding.node, binding.cpus),
             "cgroups": groups,
             "notes": list(notes),
             "log": {"segment": LOG_SEGMENT, "keep": LOG_SEGMENTS_KEPT, "rate": LOG_RATE},
             "logDir": folder.logs,
-            "metricsFile": f"{folder.task(task.name)}/metrics.jsonl",
-            "metrics": [
-                metric.model_dump(mode="json", by_alias=True)
-                for metric in job.spec.metrics
-                if task.chief or metric.source not in OF_THE_JOB
-            ],
+            "metricsFile": paths.metrics,
+            "metrics": metrics_of(job, task, one_folder=True),
         }
+        if reads_data:
+            message["env"] |= self._datasets.environment(job, folder, node.name)
+            message["reads"] = self._datasets.reads(folder, node.name)
         real = {gpu.index for gpu in node.gpus if not gpu.virtual}
         devices = [index for index in binding.gpus if index in real]
-        isolated = commands.isolate(shared, task, message, self.home, devices)
+        isolated = commands.isolate(shared, folder, task, message, self.home, devices)
         message["argv"], message["cleanup"] = isolated.argv, isolated.cleanup
         return message
 
@@ -288,7 +300,7 @@ class LocalBackend:
 
     def _exit(self, line: dict[str, Any], job: Assignment) -> Exit:
         task = job.gang.task(line["task"])
-        image = commands.image_of(job, task)
+        image = image_of(job, task)
         cause = self._cause(line, job, task, image) if line["code"] != 0 else None
         return Exit(
             code=line["code"],
@@ -345,6 +357,8 @@ class LocalBackend:
         if not os.path.exists(folder.journal(launch)):  # noqa: PTH110
             return False
         if (job.uid, launch) not in self._adopted:
+            if job.spec.datasets:
+                self._datasets.adopt(job, folder)
             self._ports.take(job.uid, len(job.gang.tasks), folder.ports)
             adopted = Adopted(folder.journal(launch), lambda line: self._heard(job, launch, line))
             self._adopted[job.uid, launch] = adopted
@@ -381,12 +395,10 @@ class LocalBackend:
         new = [name for name in tasks if (job.uid, name, launches[name]) not in self._kills]
         if not new:
             return
-        if (
-            job.gang.elastic
-            and (staying := commands.taking_part(job))
-            and not {t.name for t in staying} & {*new}
-        ):
+        if job.gang.elastic and (staying := taking_part(job)) and not {t.name for t in staying} & {*new}:
             self._tell_hosts(job)
+            if job.spec.datasets:
+                self._pool.keep(asyncio.ensure_future(self._datasets.rebalance(job, self.folder(job.uid))))
         self._in_turns(self._terminate(job, new), len(new))
         left = set(new)
         patience = Patience(left, self._loop.call_later(grace, self._kill, job.uid, left))
@@ -397,7 +409,7 @@ class LocalBackend:
         folder = self.folder(job.uid)
         try:
             ports = self._ports.take(job.uid, len(job.gang.tasks), folder.ports)
-            replace_file(folder.hosts, json.dumps(commands.hosts_of(job, ports)))
+            replace_file(folder.hosts, json.dumps(hosts_of(job, places_of(job.gang, ports))))
         except OSError as problem:
             log.warning("job %s: cannot write its hosts: %s", job.name, problem)
 
@@ -482,16 +494,18 @@ class LocalBackend:
         found = {task.name: announced(folder.url(task.name, task.launch)) for task in running}
         return {task: url for task, url in found.items() if url is not None}
 
+    def forwards(self, job: Assignment) -> dict[str, str]:
+        return {}
+
     async def dump(self, job: Assignment, name: str) -> bool:
         births = {
             task.name: birth
             for task in job.status.tasks
             if (birth := self._births.get((job.uid, task.name))) is not None
         }
-        head = f"job {job.name}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
         stop = threading.Event()
         try:
-            await asyncio.to_thread(self._dump, job.uid, births, head, name, stop)
+            await asyncio.to_thread(self._dump, job, births, name, stop)
         except OSError as problem:
             log.warning("job %s: cannot keep the stacks of its tasks: %s", job.name, problem)
             return False
@@ -500,63 +514,30 @@ class LocalBackend:
         return True
 
     def _dump(
-        self, uid: str, births: dict[str, tuple[int, int]], head: str, name: str, stop: threading.Event
+        self, job: Assignment, births: dict[str, tuple[int, int]], name: str, stop: threading.Event
     ) -> None:
         roots = {task: pid for task, (pid, birth) in births.items() if start_time(pid) == birth}
-        text = stacks.dump(uid, roots, head, stop)
+        text = stacks.dump(job.name, job.uid, roots, stop)
         if not stop.is_set():
-            stacks.keep(self.folder(uid).results, name, text)
+            stalls.keep(self.folder(job.uid).results, name, text)
 
     # ── afterwards ──
 
     def retire(self, job: Assignment) -> None:
         self._ports.release(job.uid)
+        if (ending := self._datasets.release(job.uid)) is not None:
+            self._pool.keep(ending)
         if job.status.started is None and job.status.launch == 1:
             self.remove(job.uid)  # it never ran: nothing of it is worth a folder
         elif len(job.gang.tasks) > 1:
             for record in (self.folder(job.uid).ports, self.folder(job.uid).hosts):
                 Path(record).unlink(missing_ok=True)
 
-    def remove(self, uid: str) -> None:
-        self.folder(uid).remove()
+    async def cached(self) -> list[Cached]:
+        return await self._datasets.cached()
 
-    def kept_folders(self) -> list[str]:
-        return [entry.name for entry in os.scandir(self.jobs) if entry.is_dir(follow_symlinks=False)]
-
-    # ── what a job leaves ──
-
-    def result_folder(self, uid: str) -> str:
-        return self.folder(uid).results
-
-    def checkpoint_folder(self, uid: str) -> str:
-        return self.folder(uid).checkpoints
-
-    def saved(self, uid: str) -> float | None:
-        try:
-            with os.scandir(self.folder(uid).checkpoints) as entries:
-                kept = (
-                    entry for entry in entries if not entry.name.startswith(".")
-                )  # shards keep their books there
-                return max((entry.stat(follow_symlinks=False).st_mtime for entry in kept), default=None)
-        except OSError:
-            return None
-
-    def checkpoints(self, uid: str) -> list[int]:
-        try:
-            names = os.listdir(self.folder(uid).checkpoints)  # noqa: PTH208
-        except OSError:
-            return []
-        return sorted(int(step[1]) for name in names if (step := STEP.fullmatch(name)) is not None)
-
-    def metrics_file(self, uid: str, task: str) -> str:
-        return f"{self.folder(uid).task(task)}/metrics.jsonl"
-
-    def log(self, uid: str, task: str) -> TaskLogReader:
-        return TaskLogReader(self.folder(uid).task(task), task)
-
-    def log_tail(self, uid: str, task: str) -> list[str]:
-        lines, _ = self.log(uid, task).tail(LOG_TAIL, final=True)
-        return [line.text[:LOG_TAIL_WIDTH] for line in lines]
+    async def warm(self, dataset: str, version: str, nodes: Sequence[str]) -> None:
+        await self._datasets.warm(dataset, version, nodes)
 
     def usage(self, jobs: list[Assignment]) -> list[TaskUsage]:
         running = {

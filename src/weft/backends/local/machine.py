@@ -34,6 +34,8 @@ class Shape:
     fabrics: int | None = None
     devices: Mapping[str, int] = field(default_factory=dict)
     """What else each node has a number of."""
+    cache: int | None = None
+    """Bytes of data that each node keeps for itself, as if the server's store were far away."""
     taints: Sequence[str] = ()
     """`KEY` for all nodes, `NODE:KEY` for one."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import random
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
-from weft.backends.local.folders import replace_file
+from weft.backends.folders import replace_file
+from weft.model.gang import Gang
 
 FIRST, LAST = 20_000, 32_000
 
@@ -57,3 +59,8 @@ class Ports:
             return [int(port) for port in json.loads(Path(record).read_text())]
         except (OSError, ValueError, TypeError):
             return []
+
+
+def places_of(gang: Gang, ports: Sequence[int]) -> dict[str, str]:
+    """host:port by task, of all the gang may have."""
+    return {task.name: f"127.0.0.1:{port}" for task, port in zip(gang.tasks, ports, strict=True)}

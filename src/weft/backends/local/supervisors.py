@@ -20,7 +20,7 @@ from weft.runtime import launcher
 from weft.runtime.identity import boot_id, start_time
 from weft.runtime.regularfile import open_to_read
 
-SPARE = 4
+LEAST_SPARE = 4
 KEEP_IDLE = 16
 ADOPTED_POLL = 0.1
 UNCLAIMED_PATIENCE = 5.0
@@ -106,9 +106,10 @@ class Pool:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, cpus: int) -> None:
+        """With a supervisor ready for each CPU: so many short jobs may start at once."""
         self._start_launcher()
-        for _ in range(SPARE):
+        for _ in range(min(max(cpus, LEAST_SPARE), KEEP_IDLE)):
             self.idle.append(self._fork())
 
     def _start_launcher(self) -> None:

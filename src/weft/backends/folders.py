@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from weft.backends.tasks import Paths
+
 
 class JobFolder:
     """`jobs/<uid>/`: everything of one job, so that deleting it is deleting one folder.
@@ -34,6 +36,15 @@ class JobFolder:
         return f"{self.root}/logs"
 
     @property
+    def data(self) -> str:
+        """DATA_DIR of a job that reads datasets: a link for each that is laid out as files."""
+        return f"{self.root}/data"
+
+    @property
+    def data_token(self) -> str:
+        return f"{self.root}/data.token"
+
+    @property
     def ports(self) -> str:
         return f"{self.root}/ports.json"
 
@@ -44,6 +55,9 @@ class JobFolder:
     def task(self, name: str) -> str:
         return f"{self.root}/task-{name}"
 
+    def metrics(self, task: str) -> str:
+        return f"{self.task(task)}/metrics.jsonl"
+
     def activity(self, task: str) -> str:
         """Its time is when the task last was in use."""
         return f"{self.task(task)}/active"
@@ -51,6 +65,19 @@ class JobFolder:
     def url(self, task: str, launch: int) -> str:
         """What the task has announced; of each launch, so that none is taken for that of the next."""
         return f"{self.task(task)}/url-{launch}"
+
+    def paths(self, task: str, launch: int, data: str) -> Paths:
+        """What the task is told of all this; `data` is the machine's."""
+        return Paths(
+            code=self.code,
+            results=self.results,
+            checkpoints=self.checkpoints,
+            logs=self.logs,
+            data=data,
+            metrics=self.metrics(task),
+            activity=self.activity(task),
+            url=self.url(task, launch),
+        )
 
     def journal(self, number: int) -> str:
         return f"{self.root}/launch-{number}.journal"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.backends.local.code import bring, package_file
-from weft.backends.local.folders import JobFolder
+from weft.backends.code import bring, package_file
+from weft.backends.folders import JobFolder
 from weft.model.failures import Code as FailureCode
 from weft.model.failures import Permanent
 from weft.model.job import Code

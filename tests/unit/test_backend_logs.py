@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.backends.local.logs import LONGEST_LINE, Line, TaskLogReader
+from weft.backends import logs
+from weft.backends.logs import LONGEST_LINE, Line, TaskLogReader
 from weft.runtime.tasklog import TaskLog
 
 TEXT = st.lists(
@@ -48,6 +49,23 @@ def test_all_that_was_written_is_read(chunks: list[bytes], segment: int) -> None
         lines, after = reader.lines(0, 1 << 20, final=True)
         assert [line.text for line in lines] == texts(data)
         assert after == len(data) == reader.end()
+
+
+@given(CHUNKS, st.integers(1, 40), st.integers(1, 50), st.booleans())
+def test_runs_are_the_lines_with_their_times(
+    chunks: list[bytes], segment: int, piece: int, final: bool
+) -> None:
+    with log_of(chunks, segment) as reader, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logs, "PIECE", piece)
+        found = [(time, text) for time, run in reader.runs(final=final) for text in texts(run)]
+        assert found == [(line.time, line.text) for line in reader.lines(0, 1 << 20, final=final)[0]]
+
+
+def test_a_line_without_an_end_is_not_held_whole() -> None:
+    with log_of([b"x" * (3 * logs.PIECE)], 1 << 30) as reader:
+        runs = [run for _, run in reader.runs(final=True)]
+        assert b"".join(runs) == b"x" * (3 * logs.PIECE)
+        assert max(map(len, runs)) <= logs.PIECE
 
 
 @given(CHUNKS, st.integers(1, 20), st.integers(1, 4))
@@ -192,3 +210,8 @@ def test_a_page_smaller_than_a_line_still_gets_that_line(tmp_path: Path) -> None
         seen += [line.text for line in page[0]]
         offset = page[1]
     assert seen == ["x" * 500, "y" * 500]
+
+
+def test_a_time_leads_to_the_first_line_that_begins_then() -> None:
+    with log_of([b"one\ntw", b"o\n", b"three\n"], segment=1000) as reader:
+        assert [reader.at(time) for time in (99.0, 100.0, 101.0, 102.0, 103.0)] == [0, 0, 8, 8, 14]

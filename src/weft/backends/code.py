@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from weft.backends.local.folders import JobFolder
+from weft.backends.folders import JobFolder
 from weft.model.failures import Code as FailureCode
 from weft.model.failures import Permanent
 from weft.model.job import Code
