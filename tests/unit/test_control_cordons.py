@@ -172,6 +172,31 @@ def test_a_gang_without_room_for_what_it_lost_is_repaired_when_the_node_is_back(
     on_a_machine(story, TWO)
 
 
+def test_a_gang_without_room_for_what_it_lost_keeps_the_rest_over_a_killed_server(on_a_machine: Tell) -> None:
+    """The new server took the loss for one of long ago, and stopped the gang at once."""
+
+    async def story(m: Machine) -> None:
+        await m.passes(1000)
+        for number in range(2):
+            m.world.script("gang", f"worker-{number}", Run(seconds=2000))
+        await m.submit("gang", roles=workers(2, resources={"cpu": 4}), **SPREAD)
+        await m.until("gang", State.PROCESSING)
+        kept = on(m, "node-0")
+        await m.control.cordons.lose("node-1", "ann")
+        await m.passes(1)
+        m.kill(keep=True)
+        await m.up()
+        await m.passes(600)
+        assert m.status("gang").state is State.RESTARTING
+        assert m.status("gang").giving_way is None
+        await m.control.cordons.uncordon("node-1", "ann")
+        await m.until("gang", State.COMPLETED, within=3000)
+        assert [task.restarts for task in m.status("gang").tasks if task.name == kept] == [0]
+        assert m.nothing_is_held()
+
+    on_a_machine(story, TWO)
+
+
 def test_a_gang_that_gave_up_is_not_repaired_while_it_stops(on_a_machine: Tell) -> None:
     """Its node came back in that time: each cycle offered it, the job declined, and that woke the next cycle."""
 

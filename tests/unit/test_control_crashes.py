@@ -121,6 +121,7 @@ def in_a_folder(story: Any) -> None:
 
 
 @given(st.lists(plans(), min_size=1, max_size=3), crashes)
+@pytest.mark.slow
 def test_every_job_ends_as_it_would_have(jobs: list[Plan], crashes: list[tuple[int, bool, float]]) -> None:
     async def story(folder: Path) -> None:
         machine = await Machine(folder).up()
@@ -157,6 +158,7 @@ def test_every_job_ends_as_it_would_have(jobs: list[Plan], crashes: list[tuple[i
         max_size=4,
     ),
 )
+@pytest.mark.slow
 def test_whatever_a_person_asks_meanwhile_nothing_is_left_running(
     crashes: list[tuple[int, bool, float]], asks: list[tuple[float, Desire]]
 ) -> None:
@@ -186,6 +188,7 @@ def test_whatever_a_person_asks_meanwhile_nothing_is_left_running(
 
 
 @given(crashes)
+@pytest.mark.slow
 def test_a_deleted_job_stays_deleted_with_all_its_files(crashes: list[tuple[int, bool, float]]) -> None:
     async def story(folder: Path) -> None:
         machine = await Machine(folder).up()

@@ -131,6 +131,7 @@ def test_a_server_that_comes_back_stops_no_second_job_for_the_same_room(on_a_mac
 ELASTIC = {"worker": {"replicas": 4, "minReplicas": 2, "maxReplicas": 8, "resources": {"cpu": 1}}}
 
 
+@pytest.mark.slow
 def test_an_elastic_job_shrinks_for_production_and_grows_back(on_a_machine: Tell) -> None:
     async def story(m: Machine) -> None:
         for number in range(8):
@@ -154,6 +155,7 @@ def test_an_elastic_job_shrinks_for_production_and_grows_back(on_a_machine: Tell
     on_a_machine(story)
 
 
+@pytest.mark.slow
 def test_an_elastic_job_grows_into_idle_room_and_gives_it_back_to_anyone(on_a_machine: Tell) -> None:
     async def story(m: Machine) -> None:
         for number in range(8):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from support.builders import GIB, job_document
 from support.machine import Machine, Tell, workers
+from support.rest import call
 from support.simulated import FOREVER
 from weft.control.nosuch import NoSize
 from weft.jobtypes.complete import read_job
@@ -18,10 +18,6 @@ from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
 from weft.model.sizes import BUILT_IN, Size
 from weft.model.status import Exit, State
-from weft.server.app import Router
-from weft.server.jobs import JobOperations
-from weft.server.jobtypes import JobTypeOperations
-from weft.server.sizes import SizeOperations
 from weft.store.changes import Update
 
 
@@ -118,25 +114,6 @@ def test_job_types_outlive_the_server_too(on_a_machine: Tell) -> None:
 
 
 # ── REST ──
-
-
-async def call(m: Machine, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """The status and the answer of the server's own router."""
-    jobs = JobOperations(m.control, cast(Any, None), cast(Any, None), "ann")
-    sizes, types = SizeOperations(m.control, "ann"), JobTypeOperations(m.control, "ann")
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": json.dumps(body).encode()}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    head = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": []}
-    scope = {**head, "server": ("localhost", 80), "scheme": "http", "root_path": ""}
-    await Router([*jobs.table(), *sizes.table(), *types.table()])(scope, receive, send)
-    text = b"".join(message.get("body", b"") for message in sent)
-    return sent[0]["status"], json.loads(text) if text else None
 
 
 def test_sizes_over_rest(on_a_machine: Tell) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import sqlite3
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,10 @@ import pytest
 from support.builders import a_complete_job, a_node
 from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER, Refuse, Run
+from weft.control import live
 from weft.control.control import NameTaken
 from weft.control.nosuch import NoJob
+from weft.jobtypes.catalogue import catalogue
 from weft.jobtypes.complete import read_job
 from weft.model.failures import Code, Permanent, Temporary
 from weft.model.lifecycle import Refused
@@ -43,6 +48,25 @@ class TestTheWholeWay:
             assert status.finished == pytest.approx(begun + 10, abs=0.1)
             assert m.nothing_is_held()
             assert m.control.jobs == {}
+
+        on_a_machine(story)
+
+    def test_the_first_job_waits_for_nothing_to_be_read(self, on_a_machine: Tell) -> None:
+        catalogue.cache_clear()
+
+        async def story(m: Machine) -> None:
+            assert catalogue.cache_info().currsize == 1
+
+        on_a_machine(story)
+
+    def test_a_job_is_shown_as_it_is_now_and_its_status_written_out_once(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            m.world.script("demo", "worker-0", Run(seconds=10))
+            job = await m.submit("demo")
+            assert job.written_status() is job.written_status()
+            await m.until("demo", State.PROCESSING)
+            assert job.written_status() == job.status.dump()
+            assert json.loads(live.document(job))["status"]["state"] == "PROCESSING"
 
         on_a_machine(story)
 
@@ -481,6 +505,29 @@ class TestSubmitting:
 
         on_a_machine(story)
 
+    def test_a_job_is_seen_once_it_is_on_disk_and_its_name_is_taken_before(self, on_a_machine: Tell) -> None:
+        async def story(m: Machine) -> None:
+            with contextlib.closing(sqlite3.connect(m.path, isolation_level=None)) as elsewhere:
+                elsewhere.execute("BEGIN IMMEDIATE")  # nobody else can write
+                submitting = asyncio.ensure_future(m.control.submit(a_complete_job("demo"), "ann"))
+                await asyncio.sleep(0)
+                with pytest.raises(NoJob):
+                    m.control.find("demo")
+                with pytest.raises(NoJob):
+                    await m.ask("demo", Desire.CANCEL)
+                with pytest.raises(NameTaken):
+                    await m.control.submit(a_complete_job("demo"), "bob")
+                elsewhere.execute("COMMIT")
+            while not m.exists("demo"):
+                time.sleep(0.001)
+            found = m.control.find("demo")  # on disk, though whoever submitted it has not heard so yet
+            assert (await submitting)[0] is found
+            assert len(m.store.events(uid=found.uid)) >= 2
+            await m.until("demo")
+            assert len(m.world.starts) == 1
+
+        on_a_machine(story)
+
     def test_an_unknown_name_comes_with_the_nearest(self, on_a_machine: Tell) -> None:
         async def story(m: Machine) -> None:
             await m.submit("mnist-large")
@@ -539,7 +586,8 @@ def test_a_job_is_resumed_from_a_checkpoint_that_it_has_and_from_no_other(on_a_m
         m.world.script("demo", "worker-0", Run(seconds=100, after_term=1), Run(seconds=5))
         job = await m.submit("demo")
         await m.until("demo", State.PROCESSING)
-        m.world.checkpoints[job.uid] = [100, 200]
+        for step in (100, 200):
+            (m.world.folder / job.uid / "checkpoints" / f"step-{step:012d}").mkdir(parents=True)
         await m.ask("demo", Desire.HALT)
         await m.until("demo", State.HALTED)
         with pytest.raises(Refused, match="has no checkpoint 150; there are 100, 200"):

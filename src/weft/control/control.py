@@ -9,37 +9,44 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from weft.backends.api import Backend, TaskUsage
+from weft.backends.fleet import Connect, Fleet, no_clusters
 from weft.control import durations, live, recovery
 from weft.control.badnodes import BadNodes
+from weft.control.checkpoints import steps
+from weft.control.clusters import OperatorClusters
 from weft.control.copies import Copies
 from weft.control.cordons import Cordons
+from weft.control.datasets import Credentials, OperatorDatasets
 from weft.control.foresight import Estimates, Foresight
 from weft.control.guardian import Guardian
 from weft.control.idleness import Idleness
 from weft.control.jobtypes import JobTypes
 from weft.control.live import KIND, LiveJob
 from weft.control.metrics import MetricsIntake
+from weft.control.neighbourhood import Neighbourhood
 from weft.control.nosuch import NoJob
-from weft.control.queues import Asking, OperatorQueues
+from weft.control.queues import Asking, OperatorQueues, Use
 from weft.control.sizes import OperatorSizes
 from weft.control.stalls import Stalls
 from weft.model.changed import changed
+from weft.model.cluster import HOME, cluster_of
 from weft.model.events import Admitted, Asked, Event, Joined, Placed, Preempted, Scaled, Shrunk
-from weft.model.gang import Request, gang_of, sized
+from weft.model.gang import Gang, Request, gang_of, sized
 from weft.model.job import TrainingJob
 from weft.model.lifecycle import Refused, advance
-from weft.model.status import Binding, Desire, State, TaskState
+from weft.model.status import Binding, Desire, JobStatus, State, TaskState
 from weft.scheduler.explain import Explanation, describe, explain, explain_waiting
 from weft.scheduler.line import line
 from weft.scheduler.pending import Waiting
 from weft.scheduler.policy import DEFAULT, Policy
-from weft.scheduler.queues import QueueRule
+from weft.scheduler.queues import QueueRule, plus
 from weft.scheduler.running import Running
 from weft.scheduler.schedule import schedule
 from weft.scheduler.state import State as Books
@@ -70,13 +77,18 @@ class Control:
         clock: Callable[[], float] = time.time,
         policy: Policy = DEFAULT,
         results_store: Path | None = None,
+        connect: Connect = no_clusters,
+        data: Path | None = None,
+        credentials: Credentials = lambda _: {},
     ):
         self.store = store
-        self.backend = backend
+        self.backend = backend = Fleet(backend, connect, partial(recovery.resume_in, self))
         self.clock = clock
         self.jobs: dict[str, LiveJob] = {}
         """By uid: everything that runs, waits or is halted being stopped; not what is idle."""
         self._names: dict[str, LiveJob] = {}
+        self._arriving: dict[str, LiveJob] = {}
+        """By name: submitted, but not on disk yet; nobody may see them, and nobody else may have their names."""
         self.books = Books(backend.nodes(), policy=policy)
         self.queues = OperatorQueues(store, clock, _new_uid, self._ruled)
         self._foresight = Foresight(self.books, clock)
@@ -85,6 +97,7 @@ class Control:
         self._loop = asyncio.get_running_loop()
         self._metrics = MetricsIntake(store, backend.metrics_file)
         self.copies = Copies(self, results_store) if results_store is not None else None
+        self.datasets = OperatorDatasets(self, _new_uid, data, credentials)
         self.guardian = Guardian(
             store,
             backend,
@@ -97,6 +110,8 @@ class Control:
             retired=self._retired,
             why_waiting=self.why_waiting,
             log_tail=backend.log_tail,
+            bring_data=self.datasets.bring,
+            keep_outputs=self.datasets.keep_outputs,
             keep=self.copies.keep if self.copies is not None else None,
         )
         self._cycle: asyncio.Handle | None = None
@@ -106,6 +121,7 @@ class Control:
         self._bad_nodes = BadNodes(self)
         self.job_types = JobTypes(store, clock, _new_uid)
         self.sizes = OperatorSizes(store, clock, _new_uid)
+        self.clusters = OperatorClusters(self, _new_uid)
         self._expiry = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
 
@@ -113,8 +129,10 @@ class Control:
 
     async def start(self) -> None:
         """Begin, taking over whatever an earlier server left behind."""
-        await self.backend.start(self._heard)
+        await self.backend.start(self._heard, Neighbourhood(self))
+        await self.clusters.load()
         recovery.recover(self)
+        self._get_ready()
         self._background = [
             self._loop.create_task(self._metrics.run(self.jobs.values)),
             self._loop.create_task(self._expire()),
@@ -124,9 +142,15 @@ class Control:
             self._loop.create_task(Stalls(self).run()),
             self._loop.create_task(Idleness(self).run()),
             self._loop.create_task(self._bad_nodes.run()),
+            self._loop.create_task(self.datasets.run()),
         ]
         if self.copies is not None:
             self._background.append(self._loop.create_task(self.copies.run()))
+
+    def _get_ready(self) -> None:
+        """What the first job would else wait for: the types that come with Weft are read, the form of a status is known."""
+        self.job_types.load_built_in()
+        JobStatus(State.PENDING, ()).dump()
 
     async def close(self) -> None:
         """Let go; what runs goes on running."""
@@ -136,6 +160,7 @@ class Control:
             if job.timer is not None:
                 job.timer.cancel()
         await self.guardian.close()
+        await self.datasets.close()
         await self.backend.stop_engine()
 
     def _heard(self, uid: str, event: Event) -> None:
@@ -169,7 +194,7 @@ class Control:
     async def _submit(self, job: TrainingJob, owner: str, key: str | None) -> tuple[LiveJob, bool]:
         now = self.clock()
         entry = live.live_job(self.prepare(job, owner, _new_uid(now), now))
-        if entry.name in self._names:
+        if entry.name in self._names or entry.name in self._arriving:
             if key is not None and (known := await self._submitted_before(key)) is not None:
                 return known, False
             raise NameTaken(entry.name)
@@ -186,7 +211,7 @@ class Control:
             State.QUEUED.value,
             State.PENDING.value,
         )
-        self._names[entry.name] = entry
+        self._arriving[entry.name] = entry
         kept = self.store.write([Create(live.creation_row(entry, key)), pending, queued], refusable=True)
         kept.add_done_callback(partial(self._kept, entry))  # also when whoever submitted has gone away
         try:
@@ -199,8 +224,14 @@ class Control:
 
     def _kept(self, entry: LiveJob, written: asyncio.Future[None]) -> None:
         if written.cancelled() or written.exception() is not None:
-            self._names.pop(entry.name, None)
-            return
+            self._arriving.pop(entry.name, None)
+        else:
+            self._arrived(entry)
+
+    def _arrived(self, entry: LiveJob) -> None:
+        if self._arriving.get(entry.name) is not entry:
+            return  # somebody asked for it before its submit was told
+        del self._arriving[entry.name]
         self.track(entry)
         self.enqueue(entry)
         self.guardian.set_timer(entry)
@@ -218,13 +249,17 @@ class Control:
     # ── asking ──
 
     def find(self, name: str) -> LiveJob:
-        """A job by name, live or stored."""
+        """A job by name, live or stored: one that is not on disk yet, a crash could still take back."""
         job = self._names.get(name)
         if job is not None:
             return job
         row = self.store.resource(KIND, name)
         if row is None:
             raise NoJob(name, self.store.names(KIND))
+        arriving = self._arriving.get(name)
+        if arriving is not None and arriving.uid == row.uid:
+            self._arrived(arriving)
+            return arriving
         return live.from_row(row)
 
     async def settled(self, job: LiveJob) -> None:
@@ -243,7 +278,9 @@ class Control:
                 raise Refused(
                     f"job {name}: its checkpoints cannot be brought back from {self.copies.root}: {why}"
                 ) from None
-        if checkpoint is not None and checkpoint not in (kept := self.backend.checkpoints(job.uid)):
+        if checkpoint is not None and checkpoint not in (
+            kept := steps(Path(self.backend.checkpoint_folder(job.uid)))
+        ):
             there = (
                 f"there are {', '.join(map(str, kept))}" if kept else "it has none that weft.checkpoint saved"
             )
@@ -294,7 +331,7 @@ class Control:
         running = self.books.running.jobs.get(job.uid)
         if running is None or not job.status.sizes:
             return
-        self.books.running.resize(running, job.gang)
+        self.books.running.resize(running, self.counted(job))
         running.resized = 0.0  # a person's wish does not wait
         going = tuple(name for name in running.beyond() if name not in running.shrinking)
         if going:
@@ -365,7 +402,7 @@ class Control:
             Waiting(
                 job.uid,
                 job.name,
-                job.gang,
+                self.counted(job),
                 job.priority,
                 since,
                 job.spec.queue,
@@ -375,6 +412,11 @@ class Control:
             )
         )
         self.wake_scheduler()
+
+    def counted(self, job: LiveJob) -> Gang:
+        """As its engine counts it on nodes, with the data that it would rather find there."""
+        gang = self.backend.counted(job)
+        return replace(gang, wants=(*gang.wants, *self.datasets.wants(job))) if job.spec.datasets else gang
 
     def _kept_work(self, job: LiveJob) -> float:
         """Seconds that it ran before it gave way, if it saved anything of them."""
@@ -410,21 +452,23 @@ class Control:
             Running(
                 job.uid,
                 job.name,
-                job.gang,
+                self.counted(job),
                 job.priority,
                 job.spec.queue,
                 job.metadata.owner or "",
                 job.status.started or self.clock(),
                 {binding.task: binding for binding in bindings},
                 attained=job.status.ran,
+                waited=job.status.waited,
                 leaving=job.status.giving_way is not None,
                 shrinking=frozenset(task.name for task in job.status.tasks if task.leaving),
             ),
             self.clock(),
         )
         lost = tuple(task.name for task in job.status.tasks if task.state is TaskState.LOST)
-        if lost:
+        if lost:  # it has as long to be made whole as if they were lost now
             self.books.running[job.uid].missing = lost
+            self.books.running[job.uid].broken = self.clock()
             self.books.running.broken[job.uid] = None
 
     def _as_carved_now(self, uid: str, binding: Binding) -> Binding:
@@ -433,12 +477,14 @@ class Control:
         rooms = self.books.cluster.rooms
         owners: dict[str, list[int]] = {}
         for name, room in rooms.items():
-            for gpu in room.node.gpus:
+            for gpu in room.node.gpus if room.node.cluster == HOME else ():
                 if gpu.index in binding.gpus:
                     owners.setdefault(name, []).append(gpu.index)
-        if binding.node in rooms and [*owners] in ([], [binding.node]):
+        elsewhere = not self.backend.one_machine or cluster_of(binding.node)
+        if elsewhere or (binding.node in rooms and [*owners] in ([], [binding.node])):
             return binding
-        roomiest = max(rooms, key=lambda name: (len(owners.get(name, ())), rooms[name].cpu))
+        own = [name for name in rooms if not cluster_of(name)]
+        roomiest = max(own, key=lambda name: (len(owners.get(name, ())), rooms[name].cpu))
         node = binding.node if binding.node in rooms else roomiest
         for name, indexes in owners.items():
             if name != node:
@@ -492,7 +538,7 @@ class Control:
     def explain(self, job: LiveJob) -> Explanation:
         waiting = self.books.pending.get(job.uid)
         if waiting is None:
-            return explain(self.books.cluster, job.gang, self.books.running)
+            return explain(self.books.cluster, self.counted(job), self.books.running)
         return explain_waiting(self.books, waiting)
 
     def why_waiting(self, job: LiveJob) -> str:
@@ -515,6 +561,14 @@ class Control:
         """When waiting jobs should start, by uid."""
         return await self._foresight.estimates(uid)
 
+    def likely_end(self, job: Running) -> float:
+        """When a running job should have ended, by those that were like it."""
+        return self._foresight.likely_end(job)
+
+    def likely_length(self, job: Waiting) -> float:
+        """How long a waiting job should run, by those that were like it."""
+        return self._foresight.likely_length(job)
+
     # ── queues ──
 
     def _ruled(self, rules: list[QueueRule]) -> None:
@@ -527,15 +581,23 @@ class Control:
         self.wake_scheduler()
 
     def asking(self) -> dict[str, Asking]:
-        """How many jobs wait and run in each queue and those in it, also while a submit is being written."""
-        counts: dict[str, list[int]] = {name: [0, 0] for name in self.books.queues.accounts}
-        for job in self._names.values():
-            account = self.books.queues.accounts.get(job.spec.queue)
+        """What waits and runs in each queue and those in it, also while a submit is being written."""
+        accounts = self.books.queues.accounts
+        found = {name: Asking() for name in accounts}
+        for job in (*self._names.values(), *self._arriving.values()):
+            account = accounts.get(job.spec.queue)
             if account is not None and not job.status.state.idle:
                 waits = job.status.state in (State.PENDING, State.QUEUED, State.PREEMPTED)
                 for name in account.path:
-                    counts[name][0 if waits else 1] += 1
-        return {name: Asking(*count) for name, count in counts.items()}
+                    use = found[name].users.setdefault(job.metadata.owner or "", Use())
+                    use.waiting += waits
+                    use.running += not waits
+        for holder in self.books.running:
+            held = holder.held()
+            for name in accounts[holder.queue].path if holder.queue in accounts else ():
+                use = found[name].users.setdefault(holder.owner, Use())
+                use.held = plus(use.held, held)
+        return found
 
     def needs(self, job: Waiting) -> str:
         return describe(job.gang)

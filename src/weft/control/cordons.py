@@ -94,8 +94,7 @@ class Cordons:
     async def lose(self, node: str, actor: str, reason: str | None = None) -> None:
         """The node is gone: nothing of what ran there runs on, and it runs again elsewhere."""
         await self.cordon(node, actor, reason, lost=True)
-        for job in list(self._control.jobs.values()):
-            self._leave(job, node, actor)
+        self.leave_all(node, actor)
 
     async def _write(self, changes: list[Any]) -> None:
         await asyncio.shield(self._control.store.write(changes, refusable=True))
@@ -113,7 +112,18 @@ class Cordons:
                 del books.promises[uid]  # it is promised anew, elsewhere
         self._control.look_again()
 
+    def close_again(self) -> None:
+        """The nodes were counted anew: those that are cordoned stay closed."""
+        rooms = self._control.books.cluster.rooms
+        for node in self._kept:
+            if node in rooms:
+                self._control.books.cluster.set_open(node, False)
+
     # ── what a lost node takes with it ──
+
+    def leave_all(self, node: str, actor: str) -> None:
+        for job in list(self._control.jobs.values()):
+            self._leave(job, node, actor)
 
     def leave_lost(self, job: LiveJob) -> None:
         """After a restart: what was begun when a node was declared lost is brought to its end."""

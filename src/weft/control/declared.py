@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic_core import from_json, to_json
 
+from weft.model.cluster import Cluster
+from weft.model.dataset import Dataset
 from weft.model.jobtype import JobType
 from weft.model.queue import Queue
 from weft.model.resource import Metadata
@@ -16,7 +18,7 @@ from weft.model.sizes import Size
 from weft.store.changes import Create, Delete, Happened, Update
 from weft.store.store import Store
 
-R = TypeVar("R", Queue, JobType, Size)
+R = TypeVar("R", Queue, JobType, Size, Cluster, Dataset)
 
 
 class Declared(Generic[R]):
@@ -43,6 +45,11 @@ class Declared(Generic[R]):
         for row in self._store.page(self._kind, limit=1_000_000):
             kept = {"metadata": from_json(row.metadata), "spec": from_json(row.spec)}
             self.by_name[row.name] = self._model.model_validate(kept)
+
+    async def settled(self) -> None:
+        """Wait for the change that is being made, if there is one: its event is told before it can be read."""
+        async with self.one:
+            pass
 
     async def put(self, name: str, given: R, actor: str) -> R:
         """Keep it, or change the one of this name; with the metadata that the server gives it."""
@@ -93,7 +100,7 @@ def creation_row(kind: str, uid: str, name: str, created: float, said: dict[str,
     }
 
 
-def _said(resource: Queue | JobType | Size) -> dict[str, Any]:
+def _said(resource: Queue | JobType | Size | Cluster | Dataset) -> dict[str, Any]:
     """The columns that a change of mind changes."""
     return {
         "metadata": to_json(resource.metadata, by_alias=True, exclude_none=True).decode(),

@@ -12,8 +12,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from weft.scheduler.forecast import Estimate, Picture, forecast
+from weft.scheduler.forecast import USUAL, Estimate, Picture, forecast
 from weft.scheduler.line import line
+from weft.scheduler.pending import Waiting
+from weft.scheduler.policy import Policy
+from weft.scheduler.promise import end_of, length_of
+from weft.scheduler.running import Running
 from weft.scheduler.state import State as Books
 
 GOOD_FOR = 2.0
@@ -44,6 +48,16 @@ class Foresight:
         if self._made is not None:
             await asyncio.wait({self._made}, timeout=PATIENCE)
         return self._known
+
+    def likely_end(self, job: Running) -> float:
+        return end_of(job, self._books.history, self._usual, self._clock(), USUAL)
+
+    def likely_length(self, job: Waiting) -> float:
+        return length_of(job, self._books.history, self._usual, USUAL)
+
+    @property
+    def _usual(self) -> Policy:
+        return replace(self._books.policy, margin=1.0)
 
     async def _look_ahead(self) -> None:
         begun = self._clock()

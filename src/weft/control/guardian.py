@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from weft.backends.api import Backend
+from weft.backends.api import Backend, Tell
 from weft.control import results
 from weft.control.live import LiveJob, status_row
 from weft.control.metrics import MetricsIntake
@@ -24,6 +24,8 @@ from weft.model.events import (
     Event,
     Exited,
     Fetched,
+    Pinned,
+    Progressed,
     Provisioned,
     ResultsStored,
     StoringFailed,
@@ -46,7 +48,7 @@ from weft.model.instructions import (
 )
 from weft.model.instructions import Store as StoreResults
 from weft.model.lifecycle import Outcome, advance, next_wake
-from weft.model.status import State, Stored
+from weft.model.status import Progress, State, Stored
 from weft.store.changes import Happened, Update
 from weft.store.store import Store
 
@@ -71,6 +73,8 @@ class Guardian:
         retired: Callable[[LiveJob, asyncio.Future[None] | None], None],
         why_waiting: Callable[[LiveJob], str],
         log_tail: Callable[[str, str], list[str]],
+        bring_data: Callable[[LiveJob, Tell], Awaitable[tuple[tuple[str, str], ...]]],
+        keep_outputs: Callable[[LiveJob], Awaitable[None]],
         keep: Callable[[LiveJob], Awaitable[bool]] | None = None,
     ):
         self._store = store
@@ -84,11 +88,17 @@ class Guardian:
         self._retired = retired
         self._why_waiting = why_waiting
         self._log_tail = log_tail
+        self._bring_data = bring_data
+        """Makes sure that the versions of its datasets are stored; says how far it is."""
+        self._keep_outputs = keep_outputs
+        """Makes datasets of what a job declares of its results."""
         self._keep = keep
         """Copies what a job leaves to the results store, where there is one."""
         self._loop = asyncio.get_running_loop()
         self._work: set[asyncio.Future[Any]] = set()
         self._closing = False
+        self.stepped: Callable[[LiveJob], None] | None = None
+        """Told of every job whose new status is on disk."""
 
     # ── one event ──
 
@@ -129,15 +139,20 @@ class Guardian:
             status = changed(status, log_tail=tuple(self._log_tail(job.uid, status.failure.task)))
         job.status = status
         changes: list[Any] = [Update(job.uid, partial(status_row, job))]
-        if status.state is not previous:
+        if status.state is not previous or outcome.cause:
+            kind, before = ("note", None) if status.state is previous else ("state", previous.value)
+            now_in, code = status.state.value, outcome.code
             changes.append(
-                Happened(
-                    now, job.uid, job.name, "state", outcome.cause, actor, status.state.value, previous.value
-                )
+                Happened(now, job.uid, job.name, kind, outcome.cause, actor, now_in, before, code=code)
             )
-        elif outcome.cause:
-            changes.append(Happened(now, job.uid, job.name, "note", outcome.cause, actor, status.state.value))
-        return self._store.write(changes)
+        written = self._store.write(changes)
+        if self.stepped is not None:
+            written.add_done_callback(partial(self._tell, job))
+        return written
+
+    def _tell(self, job: LiveJob, written: asyncio.Future[None]) -> None:
+        if self.stepped is not None and not written.cancelled() and written.exception() is None:
+            self.stepped(job)
 
     def set_timer(self, job: LiveJob) -> None:
         wake = next_wake(job.status, job.gang)
@@ -209,10 +224,25 @@ class Guardian:
         finally:
             job.fetching = None
 
+    async def _pin(self, job: LiveJob, launch: int) -> None:
+        """Before anything is read: a start that is repeated reads the same."""
+        versions = await self._bring_data(job, self._tell_of(job, launch))
+        written = self.handle(job, Pinned(versions))
+        if written is not None:
+            await asyncio.shield(written)
+
+    def _tell_of(self, job: LiveJob, launch: int) -> Tell:
+        def tell(far: Progress) -> None:
+            self.handle(job, Progressed(launch, far))
+
+        return tell
+
     async def _fetch_code(self, job: LiveJob, launch: int) -> None:
         for attempt in range(1, FETCH_TRIES + 1):
             try:
-                await self._backend.fetch(job)
+                if job.spec.datasets:
+                    await self._pin(job, launch)
+                await self._backend.fetch(job, self._tell_of(job, launch))
             except asyncio.CancelledError:
                 if self._closing:
                     raise
@@ -238,7 +268,7 @@ class Guardian:
 
     def _store_results(self, job: LiveJob) -> None:
         folder = self._backend.result_folder(job.uid)
-        if self._keep is None and results.is_empty(folder):
+        if self._keep is None and not job.spec.outputs and results.is_empty(folder):
             self.handle(job, ResultsStored(Stored(0, 0)))
         else:
             self._spawn(self._count_results(job, folder))
@@ -248,6 +278,11 @@ class Guardian:
             if self._keep is not None:
                 await self._keep(job)
             found = await asyncio.to_thread(results.listing, folder, job.spec.results.include)
+            if job.spec.outputs:
+                await self._keep_outputs(job)
+        except Permanent as problem:
+            self.handle(job, StoringFailed(problem.failure))
+            return
         except OSError as problem:
             self.handle(job, StoringFailed(Failure(Code.RESULTS, f"cannot keep the results: {problem}")))
             return

@@ -5,7 +5,7 @@ A job carries what its type made of it, so that a type can be changed while jobs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from weft.control.declared import Declared
@@ -27,10 +27,19 @@ class JobTypes:
         """As they were when the last server ended."""
         self._own.load()
 
+    def load_built_in(self) -> None:
+        """They are files, which are otherwise read when first asked for."""
+        catalogue()
+
     @property
     def specs(self) -> dict[str, JobTypeSpec]:
         """All of them by name: what jobs are completed with."""
         return {**built_in(), **{name: job_type.spec for name, job_type in self._own.by_name.items()}}
+
+    @property
+    def own(self) -> Mapping[str, JobType]:
+        """Those that somebody applied."""
+        return self._own.by_name
 
     def __iter__(self) -> Iterator[JobType]:
         yield from (self.get(name) for name in sorted(self.specs))
@@ -40,6 +49,9 @@ class JobTypes:
         if found is None:
             raise NoJobType(name, self.specs)
         return found
+
+    async def settled(self) -> None:
+        await self._own.settled()
 
     async def put(self, name: str, given: JobType, actor: str) -> tuple[JobType, bool]:
         """Keep a type, or change it; True if it is new."""

@@ -11,9 +11,9 @@ from pydantic_core import to_json
 
 from weft.backends.api import Assignment
 from weft.model.gang import gang_of, sized
-from weft.model.job import TrainingJob, TrainingJobSpec
+from weft.model.job import JobMetadata, TrainingJob, TrainingJobSpec
 from weft.model.lifecycle import submitted
-from weft.model.resource import API_VERSION, Metadata
+from weft.model.resource import API_VERSION
 from weft.model.status import JobStatus
 
 KIND = "TrainingJob"
@@ -21,17 +21,28 @@ KIND = "TrainingJob"
 
 @dataclass(slots=True)
 class LiveJob(Assignment):
-    metadata: Metadata = field(default_factory=Metadata)
+    metadata: JobMetadata = field(default_factory=JobMetadata)
     timer: asyncio.TimerHandle | None = None
     fetching: asyncio.Task[Any] | None = None
     """The fetch of its code, while that lasts."""
     metric_offsets: dict[str, int] = field(default_factory=dict)
+    step: int | None = None
+    """The highest that it has measured something at since this server runs."""
+    progress: float | None = None
+    """The last value of its metric `progress`, from 0 to 1, where it has one."""
     written: tuple[bytes, bytes] = (b"", b"")
     """Metadata and spec as JSON: they never change, so they are written out once."""
+    _status_written: tuple[JobStatus | None, bytes] = (None, b"")
 
     @property
     def priority(self) -> int:
         return self.spec.priority
+
+    def written_status(self) -> bytes:
+        """The status as JSON: also written out once, as what is stored is also what is shown."""
+        if self._status_written[0] is not self.status:
+            self._status_written = (self.status, self.status.dump())
+        return self._status_written[1]
 
 
 def live_job(job: TrainingJob) -> LiveJob:
@@ -44,27 +55,41 @@ def live_job(job: TrainingJob) -> LiveJob:
         to_json(job.spec, by_alias=True, exclude_none=True),
     )
     gang = gang_of(job.spec)
-    return LiveJob(metadata.uid, metadata.name, job.spec, gang, submitted(gang), metadata, written=written)
+    return LiveJob(
+        metadata.uid,
+        metadata.name,
+        job.spec,
+        gang,
+        submitted(gang),
+        metadata.project,
+        metadata=metadata,
+        written=written,
+    )
 
 
 def from_row(row: Any) -> LiveJob:
     """A job as the store kept it."""
+    metadata = JobMetadata.model_validate_json(row.metadata)
     return LiveJob(
         uid=row.uid,
         name=row.name,
         spec=(spec := TrainingJobSpec.model_validate_json(row.spec)),
         gang=sized(gang_of(spec), dict((status := JobStatus.load(row.status)).sizes)),
         status=status,
-        metadata=Metadata.model_validate_json(row.metadata),
+        project=metadata.project,
+        metadata=metadata,
         written=(row.metadata.encode(), row.spec.encode()),
     )
 
 
-def document(job: LiveJob, urls: Mapping[str, str] | None = None) -> bytes:
+def document(
+    job: LiveJob, urls: Mapping[str, str] | None = None, forwards: Mapping[str, str] | None = None
+) -> bytes:
     """The resource as JSON. `urls` may hold secrets: they are shown to who asks for this job, and never stored."""
-    status = job.status.dump()
-    if urls:
-        status = b"".join((status[:-1], b',"urls":', to_json(urls), b"}"))
+    status = job.written_status()
+    for name, told in ((b"urls", urls), (b"forwards", forwards)):
+        if told:
+            status = b"".join((status[:-1], b',"', name, b'":', to_json(told), b"}"))
     return _document(*job.written, status)
 
 
@@ -85,9 +110,12 @@ def creation_row(job: LiveJob, submit_key: str | None) -> dict[str, Any]:
         "type": job.spec.type,
         "owner": job.metadata.owner or "",
         "queue": job.spec.queue,
+        "project": job.project,
         "priority": job.priority,
         "created": job.metadata.created,
         "tasks": len(job.gang.preferred),
+        "cpus": sum(task.request.cpu for task in job.gang.preferred) / 1000,
+        "gpus": sum(task.request.gpus for task in job.gang.preferred),
         "submit_key": submit_key,
         "metadata": job.written[0].decode(),
         "spec": job.written[1].decode(),
@@ -107,5 +135,5 @@ def status_row(job: LiveJob) -> dict[str, Any]:
         "finished": status.finished,
         "expires": status.finished + ttl if ttl is not None and status.finished is not None else None,
         "restarts": status.restarts,
-        "status": status.dump().decode(),
+        "status": job.written_status().decode(),
     }

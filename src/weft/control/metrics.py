@@ -24,6 +24,7 @@ CHUNK = 1 << 16
 LITTLE = 1 << 18
 LONGEST_NAME = 253
 MOST_VALUES = 1000
+PROGRESS = "progress"
 
 
 class MetricsIntake:
@@ -69,8 +70,18 @@ class MetricsIntake:
             end = len(data)  # no line is that long: skip it
         points = [point for line in data[:end].splitlines() for point in parse_line(line, task)]
         job.metric_offsets[task] = offset + end
+        _note(job, points)
         self._store.write([Measured(job.uid, task, offset + end, tuple(points))])
         return True
+
+
+def _note(job: LiveJob, points: list[Point]) -> None:
+    """How far the job is, for who looks at it."""
+    for point in points:
+        if point.step is not None and point.step > (-1 if job.step is None else job.step):
+            job.step = point.step
+        if point.name == PROGRESS and 0 <= point.value <= 1:
+            job.progress = point.value
 
 
 def parse_line(line: bytes, task: str) -> list[Point]:

@@ -37,3 +37,11 @@ class NoJobType(NoSuch):
 
 class NoSize(NoSuch):
     kind, look = "size", "weft sizes"
+
+
+class NoCluster(NoSuch):
+    kind, look = "cluster", "weft clusters"
+
+
+class NoDataset(NoSuch):
+    kind, look = "dataset", "weft data ls"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from weft.control.declared import Declared
@@ -13,7 +13,7 @@ from weft.model.problems import Invalid
 from weft.model.quantities import plain_cpu
 from weft.model.queue import DEFAULT, FIELDS, Queue, QueueSpec, conflicts, guaranteed, show
 from weft.model.resource import Metadata
-from weft.scheduler.queues import RESOURCES, ROOT, QueueRule
+from weft.scheduler.queues import NONE, RESOURCES, ROOT, Amounts, QueueRule
 from weft.scheduler.state import State as Books
 from weft.store.store import Store
 
@@ -33,12 +33,28 @@ def rule_of(name: str, spec: QueueSpec) -> QueueRule:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """How many jobs of a queue wait, and how many have a place."""
+@dataclass(slots=True)
+class Use:
+    """What one user has in a queue."""
 
     waiting: int = 0
     running: int = 0
+    held: Amounts = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks for something in a queue: by user, what waits, and what has a place."""
+
+    users: dict[str, Use] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> int:
+        return sum(use.waiting for use in self.users.values())
+
+    @property
+    def running(self) -> int:
+        return sum(use.running for use in self.users.values())
 
 
 class OperatorQueues:
@@ -80,6 +96,9 @@ class OperatorQueues:
             left += reversed(children.get(name, ()))
 
     # ── changing ──
+
+    async def settled(self) -> None:
+        await self._own.settled()
 
     async def put(self, name: str, spec: QueueSpec, metadata: Metadata, actor: str) -> bool:
         """Declare a queue, or change it; True if it is new."""
@@ -131,10 +150,23 @@ class OperatorQueues:
             "borrowed": _amounts({what: max(0, used[what] - own.get(what, 0)) for what in own or FIELDS}),
             "waiting": asking.waiting,
             "running": asking.running,
+            "users": [
+                {
+                    "owner": owner,
+                    "used": _amounts(dict(zip(RESOURCES, use.held, strict=True))),
+                    "waiting": use.waiting,
+                    "running": use.running,
+                }
+                for owner, use in sorted(asking.users.items())
+            ],
             "share": round(books.queues.lately(account, now), 6),
             "notes": list(self.notes(books)) if queue.spec.parent is None and own else [],
         }
         return document
+
+    def capacity(self, books: Books) -> dict[str, int | float]:
+        """What all nodes have together: what queues share."""
+        return _amounts(dict(zip(RESOURCES, books.queues.capacity, strict=True)))
 
     def notes(self, books: Books) -> Iterator[str]:
         """Guarantees that cannot all be kept at once."""

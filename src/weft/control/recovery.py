@@ -29,6 +29,7 @@ def recover(control: Control) -> None:
     control.queues.load()
     control.job_types.load()
     control.sizes.load()
+    control.datasets.load()
     control.cordons.load()
     rows = control.store.with_states(KIND, LIVE)
     for row in rows:
@@ -37,14 +38,29 @@ def recover(control: Control) -> None:
         job.metric_offsets = control.store.metric_offsets(job.uid) if job.status.launch else {}
         if job.status.state not in (State.PENDING, State.QUEUED, State.PREEMPTED):
             control.take(job)
-    for job in list(control.jobs.values()):
+    _go_on(control, [job for job in control.jobs.values() if _away(control, job) is None])
+    if rows:
+        log.info("took over %d jobs", len(rows))
+    _sweep(control)
+
+
+def resume_in(control: Control, cluster: str) -> None:
+    """A cluster that was away when the server started has answered: what ran there is taken over now."""
+    _go_on(control, [job for job in control.jobs.values() if control.backend.cluster_of(job) == cluster])
+
+
+def _away(control: Control, job: LiveJob) -> str | None:
+    """The cluster that a job is in, if it cannot be asked: nothing is concluded from that."""
+    cluster = control.backend.cluster_of(job)
+    return cluster if cluster and control.backend.problem(cluster) is not None else None
+
+
+def _go_on(control: Control, jobs: list[LiveJob]) -> None:
+    for job in jobs:
         control.cordons.leave_lost(job)
         _resume(control, job)
         control.resize(job, "weft")
         control.guardian.set_timer(job)
-    if rows:
-        log.info("took over %d jobs", len(rows))
-    _sweep(control)
 
 
 def _resume(control: Control, job: LiveJob) -> None:

@@ -5,7 +5,7 @@ A job carries the numbers that its size stood for, so that a size can be changed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from weft.control.declared import Declared
@@ -32,6 +32,11 @@ class OperatorSizes:
         """All of them by name: what jobs are completed with."""
         return {**BUILT_IN, **{name: size.spec for name, size in self._own.by_name.items()}}
 
+    @property
+    def own(self) -> Mapping[str, Size]:
+        """Those that an operator declared."""
+        return self._own.by_name
+
     def __iter__(self) -> Iterator[Size]:
         """Those without a GPU first, then by type and number of GPUs."""
         yield from sorted(map(self.get, self.specs), key=_order)
@@ -42,6 +47,9 @@ class OperatorSizes:
         if name in BUILT_IN:
             return Size(metadata=Metadata(name=name), spec=BUILT_IN[name])
         raise NoSize(name, self.specs)
+
+    async def settled(self) -> None:
+        await self._own.settled()
 
     async def put(self, name: str, given: Size, actor: str) -> tuple[Size, bool]:
         """Declare a size, or change it, also one that comes with Weft; True if it is new."""

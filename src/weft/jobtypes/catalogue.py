@@ -12,6 +12,7 @@ import yaml
 from weft.model.jobtype import JobType, JobTypeSpec
 
 Types = Mapping[str, JobTypeSpec]
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @cache
@@ -20,7 +21,7 @@ def catalogue() -> dict[str, JobType]:
     found = {}
     for file in sorted(resources.files(__package__).iterdir(), key=lambda f: f.name):
         if file.name.endswith(".yaml"):
-            document: Any = yaml.safe_load(file.read_text())
+            document: Any = yaml.load(file.read_text(), Loader=_LOADER)  # noqa: S506  (a safe one)
             job_type = JobType.model_validate(document)
             assert job_type.metadata.name is not None
             found[job_type.metadata.name] = job_type

@@ -78,7 +78,7 @@ def _as_its_type(spec: TrainingJobSpec, job_type: JobTypeSpec) -> TrainingJobSpe
     """What the job leaves open and its type says."""
     said = spec.model_fields_set
     given: dict[str, Any] = {}
-    for name in ("command", "success", "resize", "idle_timeout"):
+    for name in ("command", "success", "resize", "idle_timeout", "data_cache"):
         if (value := getattr(job_type, name)) is not None and name not in said:
             given[name] = value
     if job_type.restart is not None:
