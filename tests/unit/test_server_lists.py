@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -12,11 +13,12 @@ from support.builders import a_node
 from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER
 from weft.backends.local.machine import Shape, carve
-from weft.model.status import State
+from weft.model.status import Progress, State
 from weft.scheduler.cluster import Cluster
 from weft.scheduler.feasible import place
 from weft.server.jobs import JobOperations
 from weft.server.queues import QueueOperations
+from weft.server.summaries import now_of
 
 
 class Named:
@@ -59,6 +61,22 @@ def test_an_elastic_job_that_runs_says_how_large_it_is(on_a_machine: Tell) -> No
         assert found["grows"]["tasks"] == 4
         assert found["grows"]["size"] == {"now": 3, "least": 2, "most": 8}
         assert "size" not in found["plain"]
+
+    on_a_machine(story)
+
+
+def test_one_whose_data_is_on_its_way_says_how_far_it_is(on_a_machine: Tell) -> None:
+    async def story(m: Machine) -> None:
+        m.world.script("reads", "worker-0", FOREVER)
+        await m.submit("reads")
+        await m.until("reads", State.PROCESSING)
+        (job,) = m.control.jobs.values()
+        assert "progress" not in now_of(m.control, job, "PROCESSING")
+        far = Progress("bringing dataset faces", 3 << 20, 12 << 20, 2 << 20)
+        job.status = replace(job.status, state=State.DOWNLOADING, progress=far)
+        found = now_of(m.control, job, "DOWNLOADING")
+        assert found["progress"] == 0.25
+        assert found["reason"] == "bringing dataset faces: 3 MiB of 12 MiB at 2 MiB/s"
 
     on_a_machine(story)
 
@@ -111,7 +129,9 @@ def test_what_is_advised_to_be_declared_would_be_enough(
 
     async def story(m: Machine) -> None:
         job = await m.submit("large", **spec)
-        advice = re.search(rf"weft up --nodes 2 --{flag} (\d+)", (await explained(m, "large"))["next"])
+        said = await explained(m, "large")
+        advice = re.fullmatch(rf"weft down; weft up --nodes 2 --{flag} (\d+)", said["next"])
+        assert said["advice"].startswith("ask for less, or ")
         assert advice is not None
         declared = int(advice[1]) * (1000 if flag == "cpu" else 1)
         nodes = carve(Shape(**{"nodes": 2, "cpu": 100_000, flag: declared}), [0, 1], 1 << 40, ())

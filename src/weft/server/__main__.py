@@ -16,25 +16,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from weft.backends.api import EngineUnavailable
 from weft.backends.local.machine import Shape
 from weft.model.quantities import parse_cpu, parse_memory
 from weft.model.resource import LABEL_KEY_PATTERN
 from weft.scheduler.policy import NAMED
-from weft.server.home import Home, HomeError
+from weft.server import engines
+from weft.server.health import Health, health_address
+from weft.server.home import Home, HomeBusy, HomeError
 from weft.store.database import StoreError
 
 log = logging.getLogger("weft.server")
+HOME_AGAIN = 0.05
+T = TypeVar("T")
 
 
 def main() -> int:
     arguments = _arguments()
     os.umask(0o077)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    for chatty in ("alembic", "uvicorn"):
+    for chatty in ("alembic", "uvicorn", "httpx2", "httpcore2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     home = Home(arguments.home)
     try:
@@ -43,30 +47,15 @@ def main() -> int:
 
             print(restore(arguments.restore, home))
             return 0
-        home.hold()
-        shape = _shape(arguments, home)
-        policy = _policy(arguments.policy, home)
-        results_store = _results_store(arguments.results_store, home)
-        listener = _listen(arguments.host, arguments.port, home)
-        _run(_serve(home, shape, policy, results_store, listener))
+        if arguments.leader:
+            _run(_lead(arguments, home))
+        else:
+            home.hold()
+            _run(_serve(arguments, home, engines.chosen(arguments, home)))
     except (HomeError, StoreError) as problem:
         print(f"weft: {problem}", file=sys.stderr)
         return 1
     return 0
-
-
-def _shape(arguments: argparse.Namespace, home: Home) -> Shape:
-    """What was declared now, or else what was declared last: a server that was killed comes back as it was."""
-    given = {part.name: getattr(arguments, part.name) for part in fields(Shape)}
-    declared = {name: value for name, value in given.items() if value is not None}
-    if not declared:
-        return Shape(**home.last("shape"))
-    try:
-        shape = Shape(**declared)
-    except ValueError as problem:
-        raise HomeError(str(problem)) from None
-    home.remember("shape", declared)
-    return shape
 
 
 def _policy(given: str | None, home: Home) -> str:
@@ -106,41 +95,183 @@ def _run(serving: Coroutine[Any, Any, None]) -> None:
         uvloop.run(serving)
 
 
+async def _lead(arguments: argparse.Namespace, home: Home) -> None:
+    """Wait for the lease, serve while it is ours, and begin again as a candidate if it is lost."""
+    from weft.server.leader import Election
+
+    cluster = engines.chosen(arguments, home, remember=False)
+    if not isinstance(cluster, engines.Cluster):
+        raise HomeError("--leader is for a control plane on Kubernetes; add --backend kubernetes")
+    client = engines.client_of(cluster)
+    # the same after execv, and after a container's restart
+    identity = os.environ.get(engines.POD) or f"{socket.gethostname()}-{os.getpid()}"
+    election = Election(client, cluster.namespace or client.namespace, "weft", identity)
+    health = await _health(arguments, lambda: election.leads)
+    _load()
+    winning = asyncio.ensure_future(election.win())
+    _on_signal(winning.cancel)
+    await asyncio.wait({winning})
+    if winning.cancelled():
+        log.info("stopped; it did not lead")
+        return
+    winning.result()
+    holding = asyncio.ensure_future(election.hold())
+    serving = asyncio.ensure_future(_serve_as_leader(arguments, home, health))
+    _on_signal(serving.cancel)  # until uvicorn has its own
+    await asyncio.wait({serving, holding}, return_when=asyncio.FIRST_COMPLETED)
+    if not serving.done():
+        log.error("%s; waiting to lead again", holding.exception())
+        command = [sys.executable, "-m", "weft.server", *sys.argv[1:]]
+        os.execv(command[0], command)  # at once: what is not written yet is nobody's any more  # noqa: S606
+    holding.cancel()
+    home.release()
+    await election.resign()
+    await client.close()
+    if not serving.cancelled():
+        serving.result()
+
+
+async def _serve_as_leader(arguments: argparse.Namespace, home: Home, health: Health | None) -> None:
+    """The lease says whose turn it is; the home's lock, that whoever had it before has really let go."""
+    told = False
+    while True:
+        try:
+            home.hold(patience=0)
+            break
+        except HomeBusy as problem:
+            if not told:
+                log.warning("%s; waiting for it", problem)
+                told = True
+            await asyncio.sleep(HOME_AGAIN)
+    await _serve(arguments, home, engines.chosen(arguments, home), health)
+
+
+def _load() -> None:
+    """While there is time: a new leader begins with everything in memory."""
+    import uvicorn  # noqa: F401
+
+    import weft.backends.kubernetes.backend
+    import weft.control.control
+    import weft.server.app
+    import weft.server.cluster
+    import weft.server.jobs
+    import weft.server.protocol
+    import weft.store.store  # noqa: F401
+
+
+def _on_signal(stop: Callable[[], object]) -> None:
+    """Also for a process 1, which the kernel does not end by a signal that it has no word about."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
+
+
+async def _health(arguments: argparse.Namespace, leads: Callable[[], bool]) -> Health | None:
+    if arguments.health is None:
+        return None
+    health = Health(leads)
+    try:
+        await health.serve(*arguments.health)
+    except OSError as problem:
+        host, port = arguments.health
+        raise HomeError(f"--health {host}:{port}: {problem.strerror}; choose another") from None
+    return health
+
+
 async def _serve(
-    home: Home, shape: Shape, policy: str, results_store: Path | None, listener: socket.socket
+    arguments: argparse.Namespace,
+    home: Home,
+    shape: Shape | engines.Cluster,
+    health: Health | None = None,
 ) -> None:
+    policy = _policy(arguments.policy, home)
+    results_store = _results_store(arguments.results_store, home)
+    listener = _listen(arguments.host, arguments.port, home)
+    health = health or await _health(arguments, lambda: True)
     import uvicorn
 
-    from weft.backends.local.backend import LocalBackend
     from weft.control.control import Control
+    from weft.control.usage import Usage
+    from weft.control.utilization import Utilization
     from weft.server import app, openapi
     from weft.server.cluster import ClusterOperations, server_facts
+    from weft.server.clusters import AddedClusterOperations
+    from weft.server.curves import CurveOperations
+    from weft.server.datasets import DatasetOperations
+    from weft.server.joblogs import LogOperations
     from weft.server.jobs import JobOperations
     from weft.server.jobtypes import JobTypeOperations
+    from weft.server.nodes import NodeOperations
     from weft.server.packages import Packages
+    from weft.server.page import Page
     from weft.server.protocol import Protocol
     from weft.server.queues import QueueOperations
     from weft.server.secrets import Secrets
+    from weft.server.session import SessionOperations, Sessions
     from weft.server.sizes import SizeOperations
+    from weft.server.utilization import UtilizationOperations
+    from weft.server.watch import Watch
+    from weft.store.curves import Curves
     from weft.store.store import Store
 
     secrets = Secrets(home.path / "secrets")
     store = Store(home.database)
-    backend = LocalBackend(home.path, shape, secrets.value)
-    control = Control(store, backend, policy=NAMED[policy], results_store=results_store)
-    await control.start()
+    backend = engines.engine(await engines.as_installed(shape), home, secrets.value)
+    control = Control(
+        store,
+        backend,
+        policy=NAMED[policy],
+        results_store=results_store,
+        connect=engines.connect(home),
+        data=home.path / "datasets",
+        credentials=secrets.all,
+    )
+    try:
+        await control.start()
+    except EngineUnavailable as problem:
+        raise HomeError(str(problem)) from None
+    if health is not None:
+        health.control = control
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    facts = server_facts(address, home.path, backend.name, policy, results_store, time.time())
+    page = Page()
+    facts = server_facts(address, home.path, backend.name, policy, results_store, time.time(), page.there)
     packages = Packages(home.path / "packages")
     owner = getpass.getuser()
-    cluster = ClusterOperations(control, packages, secrets, home.path, facts, owner)
+    cluster, nodes = (
+        ClusterOperations(control, packages, secrets, home.path, facts),
+        NodeOperations(control, owner),
+    )
+    utilization, usage = Utilization(control, home.path / "utilization.bin"), Usage(control)
+    curves = Curves(store, home.path / "curves")
+    watch = Watch(control, utilization, nodes.document, cluster.state)
+    usage.heard = watch.measured
     jobs, queues = JobOperations(control, packages, secrets, owner), QueueOperations(control, owner)
     types, sizes = JobTypeOperations(control, owner), SizeOperations(control, owner)
-    operations = [*jobs.table(), *queues.table(), *types.table(), *sizes.table(), *cluster.table()]
+    clusters, datasets = AddedClusterOperations(control, owner), DatasetOperations(control, owner)
+    sessions = Sessions(home.path / "sessions.json", home.token())
+    operations = [
+        operation
+        for part in (
+            jobs,
+            LogOperations(control),
+            queues,
+            types,
+            sizes,
+            clusters,
+            datasets,
+            nodes,
+            cluster,
+            watch,
+            CurveOperations(control, curves),
+            UtilizationOperations(control, utilization, usage),
+            SessionOperations(sessions, owner),
+        )
+        for operation in part.table()
+    ]
     cluster.document = lambda: openapi.document(operations)
     config = uvicorn.Config(
-        app.build(operations, home.token()),
+        app.build(operations, sessions, page),
         http=Protocol,
         log_config=None,
         access_log=False,
@@ -161,11 +292,23 @@ async def _serve(
     gc.set_threshold(
         20_000, 20, 50
     )  # little here is in cycles; at the default it was a twentieth of all work
+    operator = engines.operator(shape, control, jobs.absent)
+    if operator is not None:
+        cluster.further_notes = operator.notes
+        operator.start()
+    observing = asyncio.gather(utilization.run(), usage.run(), curves.run())
     home.announce(facts)
     log.info("weft %s at %s, data in %s", facts["version"], address, home.path)
     try:
         await server.serve(sockets=[listener])
     finally:
+        observing.cancel()
+        await asyncio.gather(observing, return_exceptions=True)
+        watch.close()
+        if health is not None:
+            await health.close()
+        if operator is not None:
+            await operator.close()
         await control.close()
         store.close()
         log.info("stopped; running tasks go on")
@@ -229,6 +372,9 @@ def _arguments() -> argparse.Namespace:
         "--racks", type=_between(1, 10_000), default=None, help="spread the virtual nodes over so many"
     )
     parser.add_argument(
+        "--cache", type=_quantity(parse_memory), default=None, help="data that each node keeps for itself"
+    )
+    parser.add_argument(
         "--fabrics", type=_between(1, 10_000), default=None, help="the same for fast networks"
     )
     parser.add_argument(
@@ -254,6 +400,17 @@ def _arguments() -> argparse.Namespace:
         default=None,
         help="the order of waiting jobs (default: the last one)",
     )
+    engines.add_arguments(parser)
+    parser.add_argument(
+        "--leader", action="store_true", help="wait until this one leads, by the Lease `weft` (kubernetes)"
+    )
+    parser.add_argument(
+        "--health",
+        type=_quantity(health_address),
+        default=None,
+        metavar="HOST:PORT",
+        help="serve /healthz, /readyz and /metrics there, without a token",
+    )
     parser.add_argument(
         "--restore", type=Path, default=None, help="fill an empty home from a backup, and end"
     )
@@ -275,8 +432,8 @@ def _between(least: int, most: int) -> Callable[[str], int]:
     return convert
 
 
-def _quantity(parse: Callable[[str], int]) -> Callable[[str], int]:
-    def convert(text: str) -> int:
+def _quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
+    def convert(text: str) -> T:
         try:
             return parse(text)
         except ValueError as problem:

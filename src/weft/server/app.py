@@ -1,12 +1,10 @@
-"""The application: routes from the operations, the token check, and errors as problems."""
+"""The application: routes from the operations, the page beside them, the gate before them, errors as problems."""
 
 from __future__ import annotations
 
-import hmac
 import logging
 import re
 from collections.abc import Sequence
-from hashlib import sha256
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -16,17 +14,19 @@ from weft.control.control import NameTaken
 from weft.control.nosuch import NoSuch
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
+from weft.server.gate import Gate
 from weft.server.operations import Operation
+from weft.server.page import Page
 from weft.server.problems import ApiProblem, invalid
+from weft.server.session import Sessions
 from weft.store.database import StoreError, StoreFull
 
 log = logging.getLogger("weft.server")
 
 
-def build(operations: Sequence[Operation], token: str) -> ASGIApp:
-    return TokenCheck(
-        Router(operations), token, {operation.path for operation in operations if operation.public}
-    )
+def build(operations: Sequence[Operation], sessions: Sessions, page: Page) -> ASGIApp:
+    public = {(operation.method, operation.path) for operation in operations if operation.public}
+    return Gate(Router(operations, page), sessions, public)
 
 
 class Router:
@@ -35,7 +35,8 @@ class Router:
     The table of operations says all that a router needs to know; no framework has to be told it again.
     """
 
-    def __init__(self, operations: Sequence[Operation]):
+    def __init__(self, operations: Sequence[Operation], page: Page | None = None):
+        self._page = page
         self._fixed: dict[str, dict[str, Operation]] = {}
         self._named: list[tuple[re.Pattern[str], dict[str, Operation]]] = []
         by_path: dict[str, dict[str, Operation]] = {}
@@ -55,6 +56,8 @@ class Router:
 
     async def _answer(self, request: Request) -> Response:
         methods, scope = self._find(request.scope), request.scope
+        if methods is None and self._page is not None and (found := self._page.answer(request)) is not None:
+            return found
         if methods is None:
             detail = f"there is nothing at {scope['path']}"
             return ApiProblem(404, "Not found", detail, next_step="see /openapi.json").response()
@@ -99,7 +102,11 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
         case Refused():
             name = request.path_params.get("name", "JOB")
             kind = request.url.path.split("/")[2]
-            look = f"weft {kind}" if kind in ("queues", "jobtypes", "sizes") else f"weft show {name}"
+            look = (
+                f"weft {kind}"
+                if kind in ("queues", "jobtypes", "sizes", "clusters", "datasets")
+                else f"weft show {name}"
+            )
             return ApiProblem(409, "Not now", str(problem), next_step=look)
         case StoreFull():
             return ApiProblem(
@@ -117,34 +124,3 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
                 f"{type(problem).__name__}: {problem}",
                 next_step="see server.log (weft status)",
             )
-
-
-class TokenCheck:
-    """Every request but the public ones carries the token; compared in constant time."""
-
-    def __init__(self, app: ASGIApp, token: str, public: set[str]):
-        self._app = app
-        self._digest = sha256(token.encode()).digest()
-        self._public = public
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._public or self._granted(scope):
-            await self._app(scope, receive, send)
-            return
-        refusal = ApiProblem(
-            401,
-            "Token needed",
-            "send the server's token: Authorization: Bearer <token> (it is in WEFT_HOME/token)",
-            next_step="weft status",
-            headers={"WWW-Authenticate": "Bearer"},
-        )
-        await refusal.response()(scope, receive, send)
-
-    def _granted(self, scope: Scope) -> bool:
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                scheme, _, token = value.partition(b" ")
-                return scheme.lower() == b"bearer" and hmac.compare_digest(
-                    sha256(token.strip()).digest(), self._digest
-                )
-        return False

@@ -40,7 +40,9 @@ async def backup_stream(home: Path, database: Path, with_files: bool) -> Streami
 
 def _files(home: Path, parts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for part in parts:
-        for base, _, names in os.walk(home / part):
+        for base, folders, names in os.walk(home / part):
+            if part == "secrets":
+                folders.clear()  # those are kept elsewhere
             for name in sorted(names):
                 path = Path(base) / name
                 if path.is_file() and not path.is_symlink():

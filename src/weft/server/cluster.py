@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from weft.model.quantities import plain_cpu
 from weft.model.queue import Queue
 from weft.model.resource import NAME_PATTERN
 from weft.model.sizes import Size
-from weft.scheduler.cluster import Room
+from weft.server import answers
+from weft.server.answers import ref
 from weft.server.backup import backup_stream
-from weft.server.jobs import ITEMS, read_body
+from weft.server.jobs import read_body
 from weft.server.operations import Answer, Operation, Param, Query, as_json
 from weft.server.packages import Packages
 from weft.server.path import path_name
@@ -31,7 +32,8 @@ from weft.server.problems import ApiProblem
 from weft.server.secrets import KEY_PATTERN, Secrets
 from weft.version import __version__
 
-OBJECT = {"type": "object"}
+OBJECT = {"type": "object", "additionalProperties": True}
+"""A document whose form is told elsewhere: JSON Schema, OpenAPI."""
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 SECRET_BODY = {
     "type": "object",
@@ -46,13 +48,6 @@ SECRET_BODY = {
         }
     },
 }
-REASON = Param(
-    "reason",
-    "string",
-    "Why, for those who look.",
-    pattern=r"^[^\x00-\x1f\x7f]{1,200}$",
-    rule="must be 1 to 200 characters on one line",
-)
 
 
 class ClusterOperations:
@@ -63,10 +58,9 @@ class ClusterOperations:
         secrets: Secrets,
         home: Path,
         facts: dict[str, Any],
-        owner: str,
     ):
         self._control = control
-        self._owner = owner
+        self.further_notes: Callable[[], Iterable[str]] = tuple
         self._packages = packages
         self._secrets = secrets
         self._home = home
@@ -82,7 +76,7 @@ class ClusterOperations:
                 "/healthz",
                 "Whether the server lives",
                 self.health,
-                {200: Answer("It does", OBJECT)},
+                {200: Answer("It does", ref(answers.Health))},
                 public=True,
             ),
             Operation(
@@ -94,29 +88,19 @@ class ClusterOperations:
                 public=True,
             ),
             Operation(
-                "GET", "/v1/status", "The server in numbers", self.status, {200: Answer("Facts", OBJECT)}
+                "GET",
+                "/v1/status",
+                "The server in numbers",
+                self.status,
+                {200: Answer("Facts", ref(answers.Status))},
             ),
             Operation(
-                "GET", "/v1/nodes", "Nodes and what is free", self.nodes, {200: Answer("Nodes", ITEMS)}
+                "GET",
+                "/v1/top",
+                "What running tasks use",
+                self.top,
+                {200: Answer("Tasks", ref(answers.Usages))},
             ),
-            *(
-                Operation(
-                    "POST",
-                    f"/v1/nodes/{{name}}/{verb}",
-                    summary,
-                    handler,
-                    {200: Answer("The node", OBJECT)},
-                    params=params,
-                    problems=(404, 507),
-                    path_patterns=name,
-                )
-                for verb, summary, handler, params in (
-                    ("cordon", "Place nothing new on a node; what runs goes on", self.cordon_node, (REASON,)),
-                    ("uncordon", "Let tasks come to a node again", self.uncordon_node, ()),
-                    ("lost", "Declare a node lost: its tasks run again elsewhere", self.lose_node, (REASON,)),
-                )
-            ),
-            Operation("GET", "/v1/top", "What running tasks use", self.top, {200: Answer("Tasks", ITEMS)}),
             Operation(
                 "GET",
                 "/v1/schemas/TrainingJob",
@@ -169,7 +153,7 @@ class ClusterOperations:
                 "/v1/secrets",
                 "Names and keys of the secrets",
                 self.list_secrets,
-                {200: Answer("Secrets", ITEMS)},
+                {200: Answer("Secrets", ref(answers.SecretsKeys))},
             ),
             Operation(
                 "PUT",
@@ -208,76 +192,15 @@ class ClusterOperations:
         return as_json(self.document())
 
     async def status(self, request: Request, query: Query) -> Response:
+        return as_json(self.state())
+
+    def state(self) -> dict[str, Any]:
+        """The server in numbers, as it is now."""
         control = self._control
-        notes = [*control.backend.notes(), *control.queues.notes(control.books)]
+        notes = [*control.backend.notes(), *self.further_notes(), *control.queues.notes(control.books)]
         if control.store.full:
             notes.insert(0, "the disk is full: nothing new is accepted until there is room")
-        return as_json({**self._facts, "jobs": control.store.counts(KIND), "notes": notes})
-
-    async def nodes(self, request: Request, query: Query) -> Response:
-        tasks = self._tasks_by_node()
-        return as_json(
-            {"items": [self._node(room, tasks) for room in self._control.books.cluster.rooms.values()]}
-        )
-
-    async def cordon_node(self, request: Request, query: Query) -> Response:
-        await self._control.cordons.cordon(path_name(request), self._owner, query["reason"])
-        return self._changed_node(request)
-
-    async def uncordon_node(self, request: Request, query: Query) -> Response:
-        await self._control.cordons.uncordon(path_name(request), self._owner)
-        return self._changed_node(request)
-
-    async def lose_node(self, request: Request, query: Query) -> Response:
-        await self._control.cordons.lose(path_name(request), self._owner, query["reason"])
-        return self._changed_node(request)
-
-    def _changed_node(self, request: Request) -> Response:
-        room = self._control.books.cluster.rooms[path_name(request)]
-        return as_json(self._node(room, self._tasks_by_node()))
-
-    def _tasks_by_node(self) -> dict[str, list[dict[str, str]]]:
-        control = self._control
-        tasks: dict[str, list[dict[str, str]]] = {}
-        for job in control.jobs.values():
-            for task in job.status.tasks:
-                if task.binding is not None and job.uid in control.books.running:
-                    tasks.setdefault(task.binding.node, []).append({"job": job.name, "task": task.name})
-        return tasks
-
-    def _node(self, room: Room, tasks: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
-        node = room.node
-        cordon = self._control.cordons.of(node.name)
-        types = sorted({gpu.type for gpu in node.gpus})
-        return {
-            "name": node.name,
-            "labels": dict(node.labels),
-            "taints": node.taints,
-            "rack": node.rack or None,
-            "fabric": node.fabric or None,
-            "schedulable": node.schedulable,
-            "cordon": cordon.document() if cordon is not None else None,
-            "numa": node.numa,
-            "capacity": {
-                "cpu": plain_cpu(node.cpu),
-                "memory": node.memory,
-                "gpu": len(node.gpus),
-                "gpuType": ",".join(types) or None,
-                "gpuMemory": min((gpu.memory for gpu in node.gpus), default=0) or None,
-                "gpuGeneration": min((gpu.generation for gpu in node.gpus), default=0) or None,
-                "gpuNuma": {str(gpu.index): gpu.numa for gpu in node.gpus} if node.numa else None,
-                "devices": dict(node.devices),
-            },
-            "free": {
-                "cpu": plain_cpu(room.cpu),
-                "memory": room.memory,
-                "gpu": plain_cpu(1000 * len(room.gpus) + sum(room.split.values())),
-                "devices": {name: room.device(name) for name, _ in node.devices},
-            },
-            "splitGpus": {str(index): plain_cpu(left) for index, left in room.split.items()},
-            "tasks": tasks.get(node.name, []),
-            "notes": node.notes,
-        }
+        return {**self._facts, "jobs": control.store.counts(KIND), "notes": notes}
 
     async def top(self, request: Request, query: Query) -> Response:
         control = self._control
@@ -338,6 +261,7 @@ class ClusterOperations:
         problems = _secret_problems(document)
         if problems:
             raise Invalid(f"secret {name}", problems)
+        self._own(name)
         try:
             await asyncio.to_thread(self._secrets.put, name, document["data"])
         except OSError as problem:
@@ -346,9 +270,14 @@ class ClusterOperations:
 
     async def delete_secret(self, request: Request, query: Query) -> Response:
         name = path_name(request)
+        self._own(name)
         if not self._secrets.remove(name):
             raise ApiProblem(404, "No such secret", f"there is no secret {name}", next_step="weft secrets ls")
         return Response(status_code=204)
+
+    def _own(self, name: str) -> None:
+        if self._secrets.mounted(name):
+            raise Invalid(f"secret {name}", [Problem("name", "it is mounted; change it where it comes from")])
 
     # ── backup ──
 
@@ -378,7 +307,13 @@ def _secret_problems(document: Any) -> list[Problem]:
 
 
 def server_facts(
-    address: str, home: Path, backend: str, policy: str, results_store: Path | None, started: float
+    address: str,
+    home: Path,
+    backend: str,
+    policy: str,
+    results_store: Path | None,
+    started: float,
+    page: bool,
 ) -> dict[str, Any]:
     return {
         "pid": os.getpid(),
@@ -389,4 +324,5 @@ def server_facts(
         "policy": policy,
         "resultsStore": str(results_store) if results_store is not None else None,
         "started": started,
+        "page": page,
     }

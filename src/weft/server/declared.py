@@ -6,6 +6,8 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from weft.model.cluster import Cluster
+from weft.model.dataset import Dataset
 from weft.model.jobtype import JobType
 from weft.model.problems import Invalid, Problem, parse
 from weft.model.queue import Queue
@@ -13,7 +15,7 @@ from weft.model.sizes import Size
 from weft.server.jobs import read_body
 
 LIMIT = 1 << 20
-R = TypeVar("R", Queue, JobType, Size)
+R = TypeVar("R", Queue, JobType, Size, Cluster, Dataset)
 
 
 async def read_declared(request: Request, model: type[R], name: str, what: str) -> R:

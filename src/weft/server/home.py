@@ -21,6 +21,10 @@ class HomeError(Exception):
     """The folder cannot be used; the message says why and what to do."""
 
 
+class HomeBusy(HomeError):
+    """Another server uses it."""
+
+
 class Home:
     """Held by one server at a time. All of it is readable by its owner alone."""
 
@@ -32,7 +36,7 @@ class Home:
     def database(self) -> Path:
         return self.path / "weft.db"
 
-    def hold(self) -> None:
+    def hold(self, patience: float = DEAD_OWNER_PATIENCE) -> None:
         """Make the folder and take its lock, or say who has it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -45,7 +49,7 @@ class Home:
                 f"cannot use {self.path}: {problem.strerror or problem}; check its owner and permissions, "
                 "or set WEFT_HOME to another folder"
             ) from None
-        self._take(lock)
+        self._take(lock, patience)
         try:
             lock.truncate(0)
             lock.write(str(os.getpid()))
@@ -56,9 +60,15 @@ class Home:
             ) from None
         self._lock = lock
 
-    def _take(self, lock: TextIO) -> None:
+    def release(self) -> None:
+        """Let another server have it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _take(self, lock: TextIO, patience: float) -> None:
         """A dead owner is waited for: a process it was just starting keeps its lock until it has begun."""
-        deadline = time.monotonic() + DEAD_OWNER_PATIENCE
+        deadline = time.monotonic() + patience
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,7 +76,8 @@ class Home:
                 lock.seek(0)
                 pid = lock.read().strip()
                 if (pid and Path(f"/proc/{pid}").exists()) or time.monotonic() > deadline:
-                    raise HomeError(
+                    lock.close()
+                    raise HomeBusy(
                         f"another server (pid {pid or 'unknown'}) uses {self.path}; stop it with `weft down`, "
                         "or set WEFT_HOME to another folder"
                     ) from None

@@ -16,25 +16,29 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
+from weft.backends.fleet import Fleet
 from weft.control import live, results
 from weft.control.checkpoints import checkpoints
 from weft.control.control import Control
 from weft.control.foresight import UNKNOWN
 from weft.control.live import KIND, LiveJob
 from weft.jobtypes.complete import Rule, read_job
+from weft.model.cluster import ANY
+from weft.model.failures import Permanent
 from weft.model.gang import Within
 from weft.model.job import MAX_TASKS, TrainingJob
 from weft.model.problems import Invalid, Problem
 from weft.model.resource import LABEL_KEY_PATTERN, NAME_PATTERN
 from weft.model.status import Desire, State
+from weft.server import answers
+from weft.server.answers import ref
 from weft.server.archives import tar_stream
-from weft.server.logs import LogFollower, read_logs
 from weft.server.operations import Answer, Operation, Param, Query
 from weft.server.packages import Packages
 from weft.server.problems import ApiProblem
 from weft.server.secrets import Secrets
-from weft.server.streams import LAST_EVENT, Message, begin, stream
-from weft.store.store import SUMMARY
+from weft.server.streams import LAST_EVENT, NOTHING, Message, begin, events_of, stream
+from weft.server.summaries import places, summary_of
 
 BODY_LIMIT = 8 << 20
 METRICS_POLL = 0.25
@@ -44,6 +48,18 @@ ITEMS = {
     "type": "object",
     "required": ["items"],
     "properties": {"items": {"type": "array", "items": {"type": "object"}}},
+}
+JOBS = {
+    "type": "object",
+    "required": ["items", "total", "next"],
+    "properties": {
+        "items": {"type": "array", "items": {"anyOf": [ref("Job"), ref(answers.JobSummary)]}},
+        "total": {"type": "integer", "description": "Of all pages."},
+        "next": {
+            "anyOf": [{"type": "string"}, {"type": "null"}],
+            "description": "For `before`; null: the last page.",
+        },
+    },
 }
 NAME = {"name": NAME_PATTERN}
 SIZES = {
@@ -63,6 +79,7 @@ FROM_CHECKPOINT = Param(
     "fromCheckpoint", "integer", "Go on from the checkpoint of this step, not the newest.", None, 0
 )
 FOLLOW = Param("follow", "boolean", "Go on as a stream of events (text/event-stream).", False)
+EVENTS = events_of(event=ref(answers.Event), end=NOTHING)
 
 
 class JobOperations:
@@ -73,7 +90,7 @@ class JobOperations:
         self._owner = owner
 
     def table(self) -> list[Operation]:
-        ok = Answer("The job", JOB)
+        ok = Answer("The job", ref("Job"))
         asked = {200: ok}
         return [
             Operation(
@@ -82,11 +99,18 @@ class JobOperations:
                 "Submit a job",
                 self.submit_job,
                 {
-                    201: Answer("Kept; it waits for its place", JOB),
-                    200: Answer("A dry run, or this key was seen", JOB),
+                    201: Answer("Kept; it waits for its place", ref("Job")),
+                    200: Answer("A dry run, or this key was seen", {"anyOf": [JOB, ITEMS]}),
                 },
                 params=(
                     Param("dryRun", "boolean", "Only check, and answer with every default filled in.", False),
+                    Param(
+                        "objects",
+                        "string",
+                        "With dryRun: answer with the objects that it would be on Kubernetes, as `items`.",
+                        pattern="^kubernetes$",
+                        rule="must be kubernetes",
+                    ),
                 ),
                 headers=(
                     Param(
@@ -104,7 +128,7 @@ class JobOperations:
                 "/v1/jobs",
                 "List jobs, newest first",
                 self.list_jobs,
-                {200: Answer("A page of jobs", ITEMS)},
+                {200: Answer("A page of jobs", JOBS)},
                 params=(
                     Param(
                         "state",
@@ -133,7 +157,7 @@ class JobOperations:
                 "/v1/jobs/{name}",
                 "Delete a job and its files; a running one is stopped first",
                 self.delete_job,
-                {204: Answer("Gone"), 202: Answer("Being stopped; then it goes", JOB)},
+                {204: Answer("Gone"), 202: Answer("Being stopped; then it goes", ref("Job"))},
                 problems=(404, 409, 507),
                 path_patterns=NAME,
             ),
@@ -169,25 +193,10 @@ class JobOperations:
                 "/v1/jobs/{name}/events",
                 "What happened to a job",
                 self.job_events,
-                {200: Answer("Its history", ITEMS)},
+                {200: Answer("Its history", ref(answers.Events))},
                 params=(Param("after", "integer", "Only later ones.", 0), FOLLOW),
+                stream=EVENTS,
                 headers=(LAST_EVENT,),
-                problems=(404,),
-                path_patterns=NAME,
-            ),
-            Operation(
-                "GET",
-                "/v1/jobs/{name}/logs",
-                "What its tasks printed, merged by time",
-                self.job_logs,
-                {200: Answer("Lines", ITEMS)},
-                params=(
-                    Param("task", "string", "Only this task."),
-                    Param("offset", "integer", "Begin at this byte of a task's log.", 0),
-                    Param("limit", "integer", "About so many bytes of each task.", 1 << 20, 1, 64 << 20),
-                    Param("tail", "integer", "Only the last lines.", None, 0, 1_000_000),
-                    FOLLOW,
-                ),
                 problems=(404,),
                 path_patterns=NAME,
             ),
@@ -196,13 +205,14 @@ class JobOperations:
                 "/v1/jobs/{name}/metrics",
                 "What it measured",
                 self.job_metrics,
-                {200: Answer("Points", ITEMS)},
+                {200: Answer("Points", ref(answers.MetricPoints))},
                 params=(
                     Param("name", "string", "Only these metrics, separated by commas."),
                     Param("after", "integer", "Go on after a point: its `next`.", 0),
                     Param("limit", "integer", "At most so many.", 10_000, 1, 1_000_000),
                     FOLLOW,
                 ),
+                stream=events_of(points=ref(answers.MetricPoints), end=NOTHING),
                 headers=(LAST_EVENT,),
                 problems=(404,),
                 path_patterns=NAME,
@@ -212,7 +222,7 @@ class JobOperations:
                 "/v1/jobs/{name}/explain",
                 "Why it is in the state it is in",
                 self.explain_job,
-                {200: Answer("The explanation", {"type": "object", "required": ["state", "reason"]})},
+                {200: Answer("The explanation", ref(answers.Explanation))},
                 problems=(404,),
                 path_patterns=NAME,
             ),
@@ -221,7 +231,7 @@ class JobOperations:
                 "/v1/jobs/{name}/checkpoints",
                 "The steps it can go on from",
                 self.job_checkpoints,
-                {200: Answer("Checkpoints, by step", ITEMS)},
+                {200: Answer("Checkpoints, by step", ref(answers.Checkpoints))},
                 problems=(404,),
                 path_patterns=NAME,
             ),
@@ -230,7 +240,7 @@ class JobOperations:
                 "/v1/jobs/{name}/results",
                 "Its result files",
                 self.job_results,
-                {200: Answer("Files", ITEMS)},
+                {200: Answer("Files", ref(answers.ResultFiles))},
                 problems=(404,),
                 path_patterns=NAME,
             ),
@@ -248,12 +258,13 @@ class JobOperations:
                 "/v1/events",
                 "Everything that happens",
                 self.all_events,
-                {200: Answer("Events", ITEMS)},
+                {200: Answer("Events", ref(answers.Events))},
                 params=(
                     Param("after", "integer", "Only later ones.", 0),
                     Param("limit", "integer", "At most so many.", 1000, 1, 100_000),
                     FOLLOW,
                 ),
+                stream=EVENTS,
                 headers=(LAST_EVENT,),
             ),
         ]
@@ -261,13 +272,22 @@ class JobOperations:
     # ── submitting ──
 
     async def submit_job(self, request: Request, query: Query) -> Response:
+        if query["objects"] and not query["dryRun"]:
+            problem = Problem(
+                "query.objects", "belongs to dryRun=true: only what is not submitted is shown so"
+            )
+            raise ApiProblem(422, "Not valid", str(problem), problems=[problem])
         document = await _read_document(request)
         if query["dryRun"]:
             # A package may be missing: the client asks first whether uploading it is worth while.
             job = self._read(document, self._absent_names)
             prepared = self._control.prepare(job, self._owner)
+            if query["objects"]:
+                return _json(
+                    to_json({"items": await asyncio.to_thread(_objects, prepared, self._control.backend)})
+                )
             return _json(to_json(prepared, by_alias=True, exclude_none=True))
-        job = self._read(document, self._absent)
+        job = self._read(document, self.absent)
         key = request.headers.get("idempotency-key")
         if key is not None and not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
             raise ApiProblem(422, "Not valid", "Idempotency-Key must be 1 to 255 printable ASCII characters")
@@ -278,7 +298,7 @@ class JobOperations:
         control = self._control
         return read_job(document, _called(document), further, control.job_types.specs, control.sizes.specs)
 
-    def _absent(self, job: TrainingJob) -> list[Problem]:
+    def absent(self, job: TrainingJob) -> list[Problem]:
         """What the job refers to and is not here."""
         package = job.spec.code.package if job.spec.code is not None else None
         if package is None or self._packages.has(package):
@@ -292,7 +312,35 @@ class JobOperations:
             near = get_close_matches(queue, queues.declared, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the queues are {', '.join(queues)} (weft queues)"
             problems.append(Problem("spec.queue", f"no such queue; {hint}", f'"{queue}"'))
-        for index, wanted in enumerate(job.spec.secrets):
+        if (cluster := job.spec.placement.cluster) not in (
+            None,
+            ANY,
+        ) and cluster not in self._control.clusters:
+            known = [each.metadata.name or "" for each in self._control.clusters]
+            near = get_close_matches(str(cluster), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "add it: weft clusters add NAME --kubeconfig FILE"
+            problems.append(Problem("spec.placement.cluster", f"no such cluster; {hint}", f'"{cluster}"'))
+        for index, use in enumerate(job.spec.datasets):
+            datasets = self._control.datasets
+            if not datasets.readable(use.name, job.metadata.project):
+                known = [
+                    n for d in datasets if datasets.readable(n := d.metadata.name or "", job.metadata.project)
+                ]
+                near = get_close_matches(use.name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else "declare it: weft data add NAME URL"
+                problems.append(
+                    Problem(f"spec.datasets[{index}].name", f"no such dataset; {hint}", f'"{use.name}"')
+                )
+            elif use.version is not None and datasets.version(use.name, use.version) is None:
+                cause = f"dataset {use.name} has no such version (weft data show {use.name})"
+                problems.append(Problem(f"spec.datasets[{index}].version", cause, f'"{use.version}"'))
+        for index, output in enumerate(job.spec.outputs):
+            if not self._control.datasets.writable(output.dataset, job.metadata.project):
+                cause = "is another project's dataset; choose a name of your own"
+                problems.append(Problem(f"spec.outputs[{index}].dataset", cause, f'"{output.dataset}"'))
+        for index, wanted in enumerate(
+            () if self._control.backend.keeps_secrets_of(job.spec) else job.spec.secrets
+        ):
             name, key = wanted.name, wanted.key
             if self._secrets.value(name, key) is None:
                 known = self._secrets.keys(name)
@@ -320,24 +368,12 @@ class JobOperations:
         last = rows[-1] if len(rows) == limit else None
         more = to_json(_mark(last.created, last.uid) if last is not None else None)
         if summary:
-            items = to_json([self._as_it_is_now(_summary(row)) for row in rows])
+            items = to_json([summary_of(self._control, row) for row in rows])
         else:
             items = b"[" + b",".join(live.stored_document(row) for row in rows) + b"]"
         return _json(
             b"".join((b'{"items":', items, b',"total":', str(total).encode(), b',"next":', more, b"}"))
         )
-
-    def _as_it_is_now(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """A job that waits says why, in lists too, and an elastic one that runs how large it is; jobs that ask
-        for the same get the same answer."""
-        job = self._control.jobs.get(summary["uid"])
-        if job is None:
-            return summary
-        if summary["state"] == State.QUEUED:
-            summary["reason"] = self._control.why_waiting(job)
-        elif job.gang.elastic and (size := _size(job)):
-            summary["size"] = {"now": size, "least": len(job.gang.least), "most": len(job.gang.tasks)}
-        return summary
 
     def _with_label(self, label: tuple[str, str], states: Any) -> list[Any]:
         found: list[Any] = []
@@ -350,10 +386,13 @@ class JobOperations:
 
     async def get_job(self, request: Request, query: Query) -> Response:
         job = self._find(request)
-        if job.status.state.idle:
+        urls: dict[str, str] = {}
+        if not job.status.state.idle:
+            urls = await asyncio.to_thread(self._control.backend.urls, job)
+        if job.status.state.idle:  # perhaps only since that look
             await self._control.settled(job)
-            return _json(live.document(job))
-        return _json(live.document(job, await asyncio.to_thread(self._control.backend.urls, job)))
+            urls = {}
+        return _json(live.document(job, urls, self._control.backend.forwards(job) if urls else {}))
 
     def _find(self, request: Request) -> LiveJob:
         return self._control.find(request.path_params["name"])
@@ -433,29 +472,7 @@ class JobOperations:
         finally:
             unwatch()
 
-    # ── logs, metrics, results ──
-
-    async def job_logs(self, request: Request, query: Query) -> Response:
-        job = self._find(request)
-        tasks = [task.name for task in job.gang.tasks]
-        if query["task"] is not None:
-            if query["task"] not in tasks:
-                raise ApiProblem(
-                    404,
-                    "No such task",
-                    f"job {job.name} has no task {query['task']}; it has {', '.join(tasks[:10])}",
-                )
-            tasks = [query["task"]]
-        control = self._control
-        logs = {task: control.backend.log(job.uid, task) for task in tasks}
-        idle = job.uid not in control.jobs
-        if query["follow"]:
-            follower = LogFollower(logs, query["offset"], query["tail"], lambda: job.uid not in control.jobs)
-            return stream(follower.messages())
-        lines, after = await asyncio.to_thread(
-            read_logs, logs, query["offset"], query["limit"], query["tail"], idle
-        )
-        return _json(to_json({"items": lines, "next": after}))
+    # ── metrics, results ──
 
     async def job_metrics(self, request: Request, query: Query) -> Response:
         job = self._find(request)
@@ -474,7 +491,7 @@ class JobOperations:
             points = store.metrics(uid, names=names, after=after, limit=5000)
             if points:
                 after = points[-1]["id"]
-                yield Message("points", {"items": points}, str(after))
+                yield Message("points", {"items": points, "next": after}, str(after))
                 continue
             if idle:
                 yield Message("end", {})
@@ -510,12 +527,12 @@ class JobOperations:
                 closed = (node.name for node in self._control.books.cluster.nodes if not node.schedulable)
                 found["next"] = f"weft nodes uncordon {next(closed)}"
             elif not explanation.ever:
-                found["next"] = f"weft cancel {job.name}, then ask for less{self._declare_more(job)}"
+                found |= self._ask_for_less(job)
         return _json(to_json(found))
 
-    def _declare_more(self, job: LiveJob) -> str:
-        """The `weft up` that would make room for all of the gang, where declaring can: what is declared is shared out
-        evenly among the nodes."""
+    def _ask_for_less(self, job: LiveJob) -> dict[str, str]:
+        """Advice, and a command; where declaring can make room for all of the gang, the `weft up` that would: what is
+        declared is shared out evenly among the nodes."""
         nodes = [room.node for room in self._control.books.cluster.rooms.values()]
         requests = [task.request for task in job.gang.least]
         on_one = len(requests) if job.gang.within is Within.NODE else ceil(len(requests) / len(nodes))
@@ -530,11 +547,13 @@ class JobOperations:
             gpu > sum(len(n.gpus) for n in nodes),
         ]
         if short == [True, False, False]:
-            return f", or let CPUs be shared: weft down; weft up {' '.join([*flags, f'--cpu {-(-cpu // 1000)}'])}"
+            command = f"weft down; weft up {' '.join([*flags, f'--cpu {-(-cpu // 1000)}'])}"
+            return {"advice": "ask for less, or let CPUs be shared", "next": command}
         if short == [False, False, True]:
             kind = next((f" --gpu-type {r.gpu_type}" for r in requests if r.gpu_type), "")
-            return f", or declare virtual GPUs: weft down; weft up {' '.join([*flags, f'--gpus {ceil(gpu)}'])}{kind}"
-        return ""
+            command = f"weft down; weft up {' '.join([*flags, f'--gpus {ceil(gpu)}'])}{kind}"
+            return {"advice": "ask for less, or declare virtual GPUs", "next": command}
+        return {"advice": "cancel it and ask for less", "next": f"weft cancel {job.name}"}
 
     async def job_checkpoints(self, request: Request, query: Query) -> Response:
         found = await asyncio.to_thread(checkpoints, self._control, self._find(request))
@@ -585,13 +604,23 @@ def _called(document: dict[str, Any]) -> str:
     return f"job {name}" if isinstance(name, str) else "the job"
 
 
+def _objects(job: TrainingJob, fleet: Fleet) -> list[dict[str, Any]]:
+    """What the job would be on the cluster that it names, on the server's own, or on any."""
+    from weft.backends.kubernetes.dryrun import objects_of
+    from weft.backends.kubernetes.settings import Settings
+
+    assert job.metadata.name is not None
+    try:
+        settings = getattr(fleet.engine(job.spec.placement.cluster), "settings", None) or Settings()
+        return objects_of(job.metadata.name, job.spec, settings, job.metadata.project)
+    except Permanent as refusal:
+        problem = Problem("spec", refusal.failure.message)
+        raise ApiProblem(422, "Not for Kubernetes", str(problem), problems=[problem]) from None
+
+
 def _printable(path: str) -> str:
     """A file's name may be no UTF-8; what cannot be shown becomes a question mark."""
     return path.encode(errors="replace").decode()
-
-
-def _summary(row: Any) -> dict[str, Any]:
-    return {c.name: value for c in SUMMARY if (value := getattr(row, c.name)) is not None}
 
 
 def _mark(created: float, uid: str) -> str:
@@ -617,16 +646,11 @@ def _label(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _size(job: LiveJob) -> int:
-    """How many of its tasks have a place."""
-    return sum(task.binding is not None for task in job.status.tasks)
-
-
 def _plain_reason(job: LiveJob) -> str:
     running = sum(task.state.alive for task in job.status.tasks)
     match job.status.state:
         case State.PROCESSING:
-            return f"{running} of {_size(job)} tasks are running"
+            return f"{running} of {places(job)} tasks are running"
         case State.COMPLETED:
             return "all went well"
         case state:

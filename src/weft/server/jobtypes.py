@@ -9,10 +9,11 @@ from weft.control.control import Control
 from weft.control.jobtypes import document
 from weft.model.jobtype import JobType
 from weft.model.resource import NAME_PATTERN
+from weft.server.answers import ref
 from weft.server.declared import read_declared
-from weft.server.jobs import ITEMS
 from weft.server.operations import Answer, Operation, Query, as_json
 from weft.server.path import path_name
+from weft.server.statuses import JobTypes, ToldJobType
 
 TYPE = {"$ref": "#/components/schemas/JobType"}
 
@@ -26,14 +27,18 @@ class JobTypeOperations:
         name = {"name": NAME_PATTERN}
         return [
             Operation(
-                "GET", "/v1/jobtypes", "The job types", self.list_types, {200: Answer("Job types", ITEMS)}
+                "GET",
+                "/v1/jobtypes",
+                "The job types",
+                self.list_types,
+                {200: Answer("Job types", ref(JobTypes))},
             ),
             Operation(
                 "GET",
                 "/v1/jobtypes/{name}",
                 "One job type",
                 self.get_type,
-                {200: Answer("The job type", TYPE)},
+                {200: Answer("The job type", ref(ToldJobType))},
                 problems=(404,),
                 path_patterns=name,
             ),

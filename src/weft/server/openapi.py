@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from weft.model.cluster import Cluster
+from weft.model.dataset import Dataset
 from weft.model.job import TrainingJob
 from weft.model.jobtype import JobType
 from weft.model.queue import Queue
 from weft.model.sizes import Size
+from weft.server import answers
 from weft.server.operations import Operation
 from weft.server.problems import PROBLEM_SCHEMA
+from weft.server.statuses import STATUSES
 from weft.version import __version__
 
 REFUSALS = {
     400: "The request cannot be read",
     401: "The token is missing or wrong",
+    403: "It comes from elsewhere: another origin, another host, or no X-Weft header",
     404: "There is no such thing",
     409: "It does not fit the present state",
     413: "The body is too large",
     422: "Something in the request is not valid",
+    502: "A source or an engine does not answer as it should",
     507: "There is no room on the disk",
 }
 
@@ -29,9 +35,11 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     schemas: dict[str, Any] = {}
-    for model in (TrainingJob, Queue, JobType, Size):
+    for model in (TrainingJob, Queue, JobType, Size, Cluster, Dataset):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
+    schemas |= answers.schemas(STATUSES)
+    schemas["Job"] = _job(schemas["TrainingJob"])
     schemas["Problem"] = PROBLEM_SCHEMA
     return {
         "openapi": "3.1.0",
@@ -48,6 +56,12 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         },
         "security": [{"token": []}],
     }
+
+
+def _job(submitted: dict[str, Any]) -> dict[str, Any]:
+    """A job as it is told of: with all that the server adds."""
+    properties = {**submitted["properties"], "status": answers.ref("JobStatus")}
+    return {**submitted, "title": "Job", "properties": properties, "required": list(properties)}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
@@ -76,8 +90,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         responses[str(status)] = {"description": answer.description}
         if answer.schema is not None:
             responses[str(status)]["content"] = {answer.media: {"schema": answer.schema}}
-            if status == 200 and any(param.name == "follow" for param in operation.params):
-                responses[str(status)]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+            if status == 200 and operation.stream is not None:
+                responses[str(status)]["content"]["text/event-stream"] = {"schema": operation.stream}
     refusals = set(operation.problems) | (set() if operation.public else {401}) | {400, 422}
     for status in sorted(refusals):
         responses[str(status)] = {

@@ -80,6 +80,8 @@ class Operation:
     handler: Handler
     answers: dict[int, Answer]
     params: tuple[Param, ...] = ()
+    stream: dict[str, Any] | None = None
+    """The schema of what `follow` brings."""
     body: dict[str, Any] | None = None
     body_media: str = "application/json"
     headers: tuple[Param, ...] = ()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from operator import itemgetter
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.control.control import Control
 from weft.control.foresight import UNKNOWN
+from weft.model.quantities import plain_cpu
 from weft.model.queue import Queue
 from weft.model.resource import NAME_PATTERN
 from weft.scheduler.line import startable
+from weft.scheduler.queues import Amounts, amounts_of
+from weft.server.answers import ref
 from weft.server.declared import read_declared
-from weft.server.jobs import ITEMS
 from weft.server.operations import Answer, Operation, Query, as_json
 from weft.server.path import path_name
+from weft.server.statuses import Line, Queues
 
 QUEUE = {"$ref": "#/components/schemas/Queue"}
 
@@ -33,14 +37,18 @@ class QueueOperations:
                 "/v1/queue",
                 "What waits, in the order in which it should start; last, and without a position, what never can",
                 self.queue,
-                {200: Answer("Jobs", ITEMS)},
+                {
+                    200: Answer(
+                        "Jobs; and beside them what runs, in the order in which it should end", ref(Line)
+                    )
+                },
             ),
             Operation(
                 "GET",
                 "/v1/queues",
                 "The queues, each after its parent, and what they use",
                 self.list_queues,
-                {200: Answer("Queues", ITEMS)},
+                {200: Answer("Queues; and beside them the capacity that they share", ref(Queues))},
             ),
             Operation(
                 "PUT",
@@ -81,20 +89,34 @@ class QueueOperations:
                     "priority": waiting.priority,
                     "waited": now - waiting.since,
                     "needs": control.needs(waiting),
+                    **_size(amounts_of(task.request for task in waiting.gang.preferred)),
+                    "likelyDuration": control.likely_length(waiting),
                     "reason": control.why_waiting(control.jobs[waiting.uid]),
                     "possible": possible,
                     "estimatedStart": asdict(estimates.get(waiting.uid, UNKNOWN) if possible else UNKNOWN),
                     "promisedStart": promise.start if promise is not None else None,
                 }
             )
-        return as_json({"items": items})
+        running = [
+            {
+                "name": job.name,
+                "uid": job.uid,
+                "queue": job.queue,
+                "owner": job.owner,
+                "priority": job.priority,
+                "started": job.started,
+                **_size(job.held()),
+                "likelyEnd": control.likely_end(job),
+            }
+            for job in control.books.running
+        ]
+        return as_json({"items": items, "running": sorted(running, key=itemgetter("likelyEnd"))})
 
     async def list_queues(self, request: Request, query: Query) -> Response:
         control = self._control
         asking, now = control.asking(), control.clock()
-        return as_json(
-            {"items": [control.queues.document(n, control.books, asking[n], now) for n in control.queues]}
-        )
+        items = [control.queues.document(n, control.books, asking[n], now) for n in control.queues]
+        return as_json({"items": items, "capacity": control.queues.capacity(control.books)})
 
     async def put_queue(self, request: Request, query: Query) -> Response:
         name = path_name(request)
@@ -108,3 +130,9 @@ class QueueOperations:
         control = self._control
         await control.queues.remove(path_name(request), control.asking, self._owner)
         return Response(status_code=204)
+
+
+def _size(amounts: Amounts) -> dict[str, int | float]:
+    """CPUs and GPUs as people count them."""
+    cpu, _, gpu = amounts
+    return {"cpu": plain_cpu(cpu), "gpu": plain_cpu(gpu)}

@@ -13,11 +13,12 @@ from weft.model.quantities import format_memory, plain_cpu
 from weft.model.resource import NAME_PATTERN
 from weft.model.sizes import Size
 from weft.model.suggestion import HEADROOM, Suggestion, suggest
+from weft.server.answers import ref
 from weft.server.declared import read_declared
-from weft.server.jobs import ITEMS
 from weft.server.operations import Answer, Operation, Query, as_json
 from weft.server.path import path_name
 from weft.server.problems import ApiProblem
+from weft.server.statuses import Sizes, Suggestions, ToldSize
 
 SIZE = {"$ref": "#/components/schemas/Size"}
 
@@ -31,13 +32,13 @@ class SizeOperations:
     def table(self) -> list[Operation]:
         name = {"name": NAME_PATTERN}
         return [
-            Operation("GET", "/v1/sizes", "The sizes", self.list_sizes, {200: Answer("Sizes", ITEMS)}),
+            Operation("GET", "/v1/sizes", "The sizes", self.list_sizes, {200: Answer("Sizes", ref(Sizes))}),
             Operation(
                 "GET",
                 "/v1/sizes/{name}",
                 "One size",
                 self.get_size,
-                {200: Answer("The size", SIZE)},
+                {200: Answer("The size", ref(ToldSize))},
                 problems=(404,),
                 path_patterns=name,
             ),
@@ -65,7 +66,7 @@ class SizeOperations:
                 "/v1/jobs/{name}/suggestion",
                 "What would have been enough for a job that has ended",
                 self.suggestion,
-                {200: Answer("By role: asked, used and suggested", ITEMS)},
+                {200: Answer("By role: asked, used and suggested", ref(Suggestions))},
                 problems=(404, 409),
                 path_patterns=name,
             ),

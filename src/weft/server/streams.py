@@ -16,9 +16,36 @@ from weft.server.operations import Param, Query
 from weft.server.problems import ApiProblem
 
 KEEP_ALIVE = 15.0
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 LAST_EVENT = Param(
     "Last-Event-ID", "integer", "A stream goes on after this event: what an EventSource sends to reconnect."
 )
+
+
+NOTHING = {"type": "object", "additionalProperties": False}
+
+
+def events_of(**kinds: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a stream, which is that of each message in it: of what kind it is, and the JSON that it brings."""
+    return {
+        "oneOf": [
+            {
+                "type": "object",
+                "required": ["event", "data"],
+                "additionalProperties": False,
+                "properties": {
+                    "id": {"type": "string"},
+                    "event": {"const": kind},
+                    "data": {
+                        "type": "string",
+                        "contentMediaType": "application/json",
+                        "contentSchema": schema,
+                    },
+                },
+            }
+            for kind, schema in kinds.items()
+        ]
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +63,7 @@ def stream(messages: AsyncIterator[Message]) -> StreamingResponse:
     return StreamingResponse(
         _with_keep_alive(messages),
         media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        headers=HEADERS,
     )
 
 
@@ -44,12 +71,17 @@ def begin(request: Request, query: Query) -> int:
     """After which event to go on. An EventSource reconnects with the address it began with, so of the header
     and `after` the later one counts."""
     after: int = query["after"]
+    return max(after, last_event(request) or 0)
+
+
+def last_event(request: Request) -> int | None:
+    """The last event that a reader who connects again has seen."""
     text = request.headers.get(LAST_EVENT.name)
     if text is None:
-        return after
+        return None
     try:
         seen: int = LAST_EVENT.parse(text)
-        return max(after, seen)
+        return seen
     except ValueError as error:
         problem = Problem(f"header.{LAST_EVENT.name}", str(error), f'"{text[:80]}"')
         raise ApiProblem(422, "Not valid", str(problem), problems=[problem]) from None
