@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from weft.client.run import dry_run, run
     from weft.runtime.active import active
     from weft.runtime.announce import announce
+    from weft.runtime.data.reader import data
     from weft.runtime.heartbeat import heartbeat
     from weft.runtime.metrics import log
     from weft.runtime.preempt import on_preempt, stopping
@@ -25,6 +26,7 @@ __all__ = [
     "active",
     "announce",
     "checkpoint",
+    "data",
     "dry_run",
     "heartbeat",
     "log",
@@ -42,6 +44,7 @@ _HOMES = {
     "active": "weft.runtime.active",
     "announce": "weft.runtime.announce",
     "checkpoint": "weft",
+    "data": "weft",
     "dry_run": "weft.client.run",
     "heartbeat": "weft.runtime.heartbeat",
     "log": "weft.runtime.metrics",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import weft
 from support.fake_server import Asked, FakeServer, Reply, fake_server
@@ -159,7 +160,8 @@ def test_run_detached_warns_of_what_can_never_start(server: FakeServer, capsys: 
         "state": "QUEUED",
         "reason": "can never start here: needs 9 cpu",
         "possible": False,
-        "next": "ask for less",
+        "advice": "ask for less",
+        "next": "weft cancel a",
     }
     server.on("GET", "/v1/jobs/a/explain", Reply(explained))
     assert dispatch(["run", "--detach", "--", "true"]) == 0
@@ -167,6 +169,7 @@ def test_run_detached_warns_of_what_can_never_start(server: FakeServer, capsys: 
     assert said.out == "a\n"
     assert "can never start here: needs 9 cpu" in said.err
     assert "ask for less" in said.err
+    assert "next: weft cancel a\n" in said.err
 
 
 @pytest.mark.parametrize("option", ["--gpu", "--replicas"])
@@ -183,6 +186,43 @@ def test_a_dry_run_submits_nothing(server: FakeServer, capsys: Captured) -> None
     assert shown["metadata"] == {"generateName": "true-"}
     assert "status" not in shown
     assert [asked.query for asked in server.asked] == [{"dryRun": "true"}]
+
+
+@pytest.mark.parametrize("command", [["run"], ["submit"]])
+def test_a_dry_run_shows_what_a_job_would_be_on_a_cluster(
+    server: FakeServer, capsys: Captured, tmp_path: Path, command: list[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("kind: TrainingJob\nmetadata: {name: a}\nspec: {command: ['true']}\n")
+    objects = [{"kind": "Pod", "data": "one\ntwo\n", "uid": "019e7"}, {"kind": "Secret"}]
+    answers = {"kubernetes": Reply({"items": objects}), None: Reply(job("a", "PENDING"))}
+    server.on("POST", "/v1/jobs", lambda asked: answers[asked.query.get("objects")])
+    assert dispatch([*command, str(file), "--dry-run", "-o", "kubernetes"]) == 0
+    shown = capsys.readouterr().out
+    assert list(yaml.safe_load_all(shown)) == objects
+    assert shown.startswith("kind: Pod\ndata: |\n  one\n  two\nuid: '019e7'\n---\n")
+    assert all(asked.query["dryRun"] == "true" for asked in server.asked)
+
+
+def test_submit_shows_every_job_of_a_dry_run(server: FakeServer, capsys: Captured, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("kind: TrainingJob\nmetadata: {name: a}\nspec: {command: ['true']}\n")
+    server.on("POST", "/v1/jobs", Reply(job("a", "PENDING")), Reply(job("b", "PENDING")))
+    assert dispatch(["submit", str(file), str(file), "--dry-run"]) == 0
+    names = [shown["metadata"]["name"] for shown in yaml.safe_load_all(capsys.readouterr().out)]
+    assert names == ["a", "b"]
+    assert [asked.query for asked in server.asked] == [{"dryRun": "true"}] * 2
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "-o", "kubernetes", "--", "true"], ["submit", "a.yaml", "-o", "kubernetes"]]
+)
+def test_what_it_would_be_is_only_for_a_dry_run(
+    server: FakeServer, capsys: Captured, command: list[str]
+) -> None:
+    assert dispatch(command) == 2
+    assert "add --dry-run" in capsys.readouterr().err
+    assert server.asked == []
 
 
 # ── lists ──

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tarfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from support.fake_server import FakeServer, Reply, fake_server
+from weft.cli import downloads
 from weft.cli import meter as meters
-from weft.cli.app import COMMANDS, NODES, SECRETS, SIZES, build, dispatch
+from weft.cli.app import COMMANDS, GROUPS, build, dispatch
 from weft.cli.commands import serve
 from weft.client.api import Client
 
@@ -65,15 +67,49 @@ def fill(
     step = {"step": 200, "size": 3, "saved": 1.0, "here": True, "copied": True}
     server.on("GET", "/v1/jobs/a/checkpoints", Reply({"items": [step] if files else []}))
     server.on("GET", "/v1/jobs/a/results", Reply({"items": list(files), "bytes": 3}))
-    for path in ("nodes", "queue", "queues", "top", "jobtypes", "sizes", "secrets"):
+    for path in ("nodes", "queue", "queues", "top", "jobtypes", "sizes", "secrets", "clusters", "datasets"):
         server.on("GET", f"/v1/{path}", Reply({"items": []}))
     for verb in ("cordon", "uncordon", "lost"):
         server.on("POST", f"/v1/nodes/n/{verb}", Reply({"name": "n", "tasks": []}))
     server.on("GET", "/v1/schemas/TrainingJob", Reply({"type": "object"}))
-    server.on("GET", "/v1/status", Reply({"address": "x", "version": "1", "pid": 1}))
+    server.on("GET", "/v1/status", Reply({"address": "x", "version": "1", "pid": 1, "page": True}))
+    server.on("POST", "/v1/session/codes", Reply({"code": "c", "expires": 1}, 201))
     server.on("GET", "/v1/backup", Reply(b"archive"))
     server.on("PUT", "/v1/sizes/z", Reply({"metadata": {"name": "z"}, "spec": {"cpu": 2}}))
     server.on("DELETE", "/v1/sizes/z", Reply(status=204))
+    empty, version = Path(__file__).parent / "golden" / "empty-version", "0" * 32
+    one = {
+        "version": version,
+        "created": 1.0,
+        "samples": 0,
+        "bytes": 0,
+        "parts": 0,
+        "lineage": {},
+        "readers": [],
+    }
+    about = {
+        "state": "READY",
+        "reason": None,
+        "version": version,
+        "versions": [one],
+        "readers": [],
+        "cached": [],
+    }
+    data = {"metadata": {"name": "d"}, "spec": {"source": {"url": "file:///d"}}, "status": about}
+    for method in ("GET", "PUT"):
+        server.on(method, "/v1/datasets/d", Reply(data))
+    server.on("DELETE", "/v1/datasets/d", Reply(status=204))
+    server.on("POST", "/v1/datasets/d/refresh", Reply(data, 202))
+    on_its_way = {"node": "n", "versions": {version: 1}, "warming": {version: 2}}
+    warming = {**data, "status": {**about, "cached": [on_its_way]}}
+    server.on("POST", "/v1/datasets/d/warm", Reply(warming, 202))
+    server.on("POST", "/v1/datasets/d/verify", Reply({**one, "problems": []}))
+    server.on("GET", "/v1/datasets/d/lineage", Reply({"of": "d@0", "nodes": {"d@0": {}}, "edges": []}))
+    for file in empty.iterdir():
+        server.on("GET", f"/v1/data/versions/{version}/{file.name}", Reply(file.read_bytes()))
+    has = {"state": "READY", "reason": None, "nodes": 3, "gpus": 24, "jobs": 0}
+    server.on("PUT", "/v1/clusters/c", Reply({"metadata": {"name": "c"}, "spec": {}, "status": has}))
+    server.on("DELETE", "/v1/clusters/c", Reply(status=204))
     server.on("GET", "/v1/jobs/a/suggestion", Reply({"job": "a", "memoryHeadroom": 1.25, "items": []}))
     server.on("PUT", "/v1/secrets/s", Reply(status=204))
     server.on("DELETE", "/v1/secrets/s", Reply(status=204))
@@ -93,7 +129,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServ
 
 LINES = {
     "run": ["run job.yaml", "run --detach job.yaml", "run --dry-run job.yaml"],
-    "submit": ["submit job.yaml"],
+    "submit": ["submit job.yaml", "submit --dry-run job.yaml"],
     "apply": ["apply -f job.yaml"],
     "ls": ["ls", "ls --state FAILED", "ls --limit 1"],
     "show": ["show a"],
@@ -117,12 +153,26 @@ LINES = {
     "top": ["top"],
     "jobtypes": ["jobtypes"],
     "schema": ["schema"],
+    "ui": ["ui --print"],
     "sim": ["sim --jobs 20 --nodes 2"],
     "up": ["up"],
     "down": ["down"],
     "status": ["status"],
     "backup": ["backup out.tar"],
     "restore": ["restore copy.tar"],
+    "data": ["data"],
+    "data ls": ["data ls"],
+    "data add": ["data add d .", "data add d . --detach"],
+    "data show": ["data show d"],
+    "data refresh": ["data refresh d"],
+    "data warm": ["data warm d --all", "data warm d --node n --detach"],
+    "data verify": ["data verify d"],
+    "data pull": ["data pull d out"],
+    "data lineage": ["data lineage d"],
+    "data rm": ["data rm d"],
+    "clusters": ["clusters"],
+    "clusters add": ["clusters add c"],
+    "clusters rm": ["clusters rm c"],
     "sizes": ["sizes"],
     "sizes set": ["sizes set z --cpu 2"],
     "sizes rm": ["sizes rm z"],
@@ -133,7 +183,7 @@ LINES = {
 }
 DATA_ALONE = {
     "ls", "show a", "metrics a", "explain a", "events a", "checkpoints a", "results a", "nodes", "queue", "queues", "top",
-    "jobtypes", "schema", "sim --jobs 3", "status", "secrets ls", "sizes", "sizes suggest a",
+    "jobtypes", "schema", "sim --jobs 3", "status", "secrets ls", "sizes", "sizes suggest a", "clusters", "data", "data ls", "data show d", "data verify d", "data lineage d",
 }  # fmt: skip
 """With -o json: what other programs read has no hints beside it."""
 
@@ -145,16 +195,18 @@ def registered() -> list[str]:
         return [name for name in app if not name.startswith("-")]
 
     app = build([])
-    groups = ("nodes", "sizes", "secrets")
+    groups = ("data", "nodes", "clusters", "sizes", "secrets")
     nested = {group: [f"{group} {name}" for name in names(app[group])] for group in groups}
     nested["nodes"].append("nodes")
     nested["sizes"].append("sizes")
+    nested["clusters"].append("clusters")
+    nested["data"].append("data")
     return [whole for name in names(app) for whole in nested.get(name, [name])]
 
 
 def test_no_command_is_left_out_here() -> None:
     assert sorted(registered()) == sorted(LINES)
-    assert len(LINES) == len(COMMANDS) + len(NODES) + len(SIZES) + len(SECRETS)
+    assert len(LINES) == len(COMMANDS) + sum(map(len, GROUPS.values()))
 
 
 @pytest.mark.parametrize("line", [line for name in registered() for line in LINES.get(name, ["-"])])
@@ -306,3 +358,52 @@ def test_short_work_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert progress is not None
         progress("packing", 5, None)
     assert seen.getvalue() == ""
+
+
+FAR = {"what": "reading dataset faces", "bytes": 3 << 20, "allBytes": 12 << 20, "rate": 1024.0 * 1024}
+
+
+def test_a_download_is_a_bar_on_a_terminal_and_lines_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    piped = downloads.Download()
+    for _ in range(3):
+        piped.show(FAR)
+    piped.show(None)
+    assert capsys.readouterr().err == "reading dataset faces: 3 MiB of 12 MiB (25%), 1 MiB/s\n"
+    seen = Terminal()
+    monkeypatch.setattr(sys, "stderr", seen)
+    drawn = downloads.Download()
+    drawn.show(FAR)
+    assert (
+        seen.getvalue()
+        == f"\r\x1b[Kreading dataset faces: [{'#' * 6}{'-' * 18}] 3 MiB of 12 MiB (25%), 1 MiB/s"
+    )
+    drawn.show(None)
+    assert seen.getvalue().endswith("\r\x1b[K")
+
+
+def test_following_the_log_shows_the_data_that_the_job_waits_for(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """The log's stream is silent until the data is there."""
+    monkeypatch.setattr(downloads, "WAIT_EVERY", 0.01)
+    looked = threading.Event()
+    fill(server, "DOWNLOADING", progress=FAR)
+    lines = server.answers["GET", "/v1/jobs/a/logs"]
+
+    def job(asked: Any) -> Reply:
+        if server.lines().count("GET /v1/jobs/a") > 3:
+            looked.set()
+        return Reply(a_job("DOWNLOADING", progress=FAR))
+
+    def later(asked: Any) -> Any:
+        assert looked.wait(30)
+        return lines(asked)
+
+    server.answers["GET", "/v1/jobs/a"] = job
+    server.answers["GET", "/v1/jobs/a/logs"] = later
+    assert dispatch(["logs", "-f", "a"]) == 0
+    shown = capsys.readouterr()
+    assert "reading dataset faces: 3 MiB of 12 MiB (25%), 1 MiB/s" in shown.err
+    assert shown.out == "hi\n"

@@ -318,7 +318,7 @@ def test_tolerations_that_are_no_list_are_refused_by_name() -> None:
 
 
 def test_a_program_may_say_what_a_person_may() -> None:
-    plural = {"env": "env", "secret": "secrets", "label": "labels", "device": "devices"}
+    plural = {"env": "env", "secret": "secrets", "label": "labels", "device": "devices", "data": "datasets"}
     plural |= {"selector": "selector", "toleration": "tolerations"}
     own = {"target", "rest", "detach", "dry_run", "output"}
     typed = {plural.get(name, name) for name in inspect.signature(run).parameters if name not in own}

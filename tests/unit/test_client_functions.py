@@ -268,6 +268,7 @@ def test_the_public_names() -> None:
         "active",
         "announce",
         "checkpoint",
+        "data",
         "dry_run",
         "heartbeat",
         "log",

@@ -348,5 +348,7 @@ def test_a_misspelt_kind_is_named_before_anything_is_asked(
 ) -> None:
     (tmp_path / "a.yaml").write_text("metadata: {name: a}\nkind: JobTyp\n")
     assert dispatch(["apply", "-f", "a.yaml"]) == 1
-    said = "weft: a.yaml:2:1: kind: must be TrainingJob, Queue, JobType or Size (got 'JobTyp')"
+    said = (
+        "weft: a.yaml:2:1: kind: must be TrainingJob, Queue, JobType, Size, Cluster or Dataset (got 'JobTyp')"
+    )
     assert capsys.readouterr().err.splitlines()[0] == said

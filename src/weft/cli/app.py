@@ -10,6 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
@@ -43,6 +44,7 @@ COMMANDS: Commands = {
     "top": ("machine:top", "What running tasks use."),
     "jobtypes": ("machine:jobtypes", "The job types that there are."),
     "schema": ("machine:schema", "The JSON Schema of a kind, for editors."),
+    "ui": ("ui:ui", "Open the server's page in a browser."),
     "sim": ("sim:sim", "Simulate a cluster: a workload under one or several policies."),
     "up": ("serve:up", "Start the server of this machine."),
     "down": ("serve:down", "Stop the server; running tasks go on."),
@@ -68,27 +70,41 @@ SECRETS: Commands = {
     "set": ("secrets:set_secret", "Store a secret."),
     "rm": ("secrets:remove_secrets", "Remove secrets."),
 }
-GROUPS = {"nodes": NODES, "sizes": SIZES, "secrets": SECRETS}
+CLUSTERS: Commands = {
+    "": ("clusters:list_clusters", "The clusters that were added to the server."),
+    "add": ("clusters:add", "Add a Kubernetes cluster."),
+    "rm": ("clusters:remove", "Let go of clusters."),
+}
+DATA: Commands = {
+    "": ("data:ls", "The datasets: their newest versions, and who reads them."),
+    "ls": ("data:ls", "List datasets."),
+    "add": ("data:add", "Declare a dataset and read its source."),
+    "show": ("data:show", "Everything about a dataset on one page."),
+    "refresh": ("data:refresh", "Read a dataset's source again."),
+    "warm": ("data:warm", "Bring a dataset to nodes before jobs read it there."),
+    "verify": ("data:verify", "Prove every byte of a version."),
+    "pull": ("data:pull", "Fetch a version's files into a folder."),
+    "lineage": ("data:lineage", "What a version was made from, and what was made from it."),
+    "rm": ("data:remove", "Delete datasets that no job reads."),
+}
+GROUPS = {"data": DATA, "nodes": NODES, "clusters": CLUSTERS, "sizes": SIZES, "secrets": SECRETS}
+GROUP_HELP = {"secrets": "Values that jobs use by reference, never by content."}
+"""For groups that are no command themselves."""
 
 
 def build(argv: Sequence[str]) -> App:
     """The commands. The one that is typed brings its own help; for the others a line is enough."""
     app = _app("weft", "Machine-learning jobs: run them, follow them, lose nothing.")
-    secrets = _app("secrets", "Values that jobs use by reference, never by content.")
-    nodes = _app("nodes", NODES[""][1])
-    sizes = _app("sizes", SIZES[""][1])
     _register(app, COMMANDS, argv[:1])
-    for group, commands in ((nodes, NODES), (sizes, SIZES), (secrets, SECRETS)):
-        _register(group, commands, argv[1:2] if (*argv[:1],) == group.name else [])
+    for name, commands in GROUPS.items():
+        itself = commands.get("")
+        group = _app(name, itself[1] if itself is not None else GROUP_HELP[name])
+        typed = name in argv[:1]
+        _register(group, commands, argv[1:2] if typed else [])
+        if typed and itself is not None:
+            module, _, function = itself[0].partition(":")
+            group.default(getattr(import_module(f"weft.cli.commands.{module}"), function))
         app.command(group)
-    if (*argv[:1],) == nodes.name:
-        from weft.cli.commands import machine
-
-        nodes.default(machine.nodes)
-    if (*argv[:1],) == sizes.name:
-        from weft.cli.commands import sizes as of_sizes
-
-        sizes.default(of_sizes.list_sizes)
     return app
 
 

@@ -6,6 +6,7 @@ which they come and is the only one that a Ctrl-C interrupts.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -13,6 +14,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.cli import moments, terminal
+from weft.cli.downloads import LOOK_EVERY as DOWNLOAD_EVERY
+from weft.cli.downloads import Download
 from weft.cli.logprint import LogPrinter
 from weft.client.api import Client
 from weft.client.errors import ApiError, WeftError
@@ -54,6 +57,7 @@ class _Follower:
         self._urls: list[str] = []
         self._url_pause = FIRST_LOOK_FOR_URLS
         self._started = False
+        self._download = Download()
 
     def run(self) -> None:
         if not self._started:
@@ -87,6 +91,7 @@ class _Follower:
         threading.Thread(target=pump, name=f"follow-{kind}", daemon=True).start()
 
     def _take(self, kind: str, value: Any) -> None:
+        self._download.erase()
         if kind == "lines":
             self._printer.print(value)
         elif kind == "lines end":
@@ -115,6 +120,8 @@ class _Follower:
             return
         if self._state == "PROCESSING":
             self._look_for_urls()
+        if self._state == "DOWNLOADING":
+            self._look_at_download()
         if self._state != "QUEUED":
             return
         self._next_look = time.monotonic() + LOOK_EVERY
@@ -126,21 +133,28 @@ class _Follower:
         if reason and reason != self._waiting_reason:
             self._waiting_reason = reason
             terminal.note(f"waiting: {reason}", "yellow")
-            if found.get("next"):
-                terminal.next_step(found["next"])
+            terminal.advise(found)
+
+    def _look_at_download(self) -> None:
+        self._next_look = time.monotonic() + DOWNLOAD_EVERY
+        with contextlib.suppress(WeftError):
+            self._download.show(self._client.get(self._name).status.get("progress"))
 
     def _look_for_urls(self) -> None:
         """Ever more rarely: most jobs have none, and those that do say so soon after their start."""
         self._next_look = time.monotonic() + self._url_pause
         self._url_pause *= 1.5
         try:
-            urls = [*(self._client.get(self._name).status.get("urls") or {}).values()]
+            status = self._client.get(self._name).status
         except WeftError:
             return
-        for url in urls:
+        urls, forwards = status.get("urls") or {}, status.get("forwards") or {}
+        for task, url in urls.items():
             if url not in self._urls:
                 terminal.note(f"open {url}", "green")
-        self._urls = urls
+                if task in forwards:
+                    terminal.note(f"after {forwards[task]}", "green")
+        self._urls = [*urls.values()]
 
 
 def _outcome(job: Job) -> int:

@@ -10,7 +10,8 @@ import os
 import re
 import shutil
 import sys
-from typing import TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 STYLES = {
     "bold": "1",
@@ -92,6 +93,16 @@ def note(text: str, style: str | None = "dim") -> None:
 
 def next_step(*commands: str) -> None:
     note(f"next: {'   '.join(commands)}")
+
+
+def advise(explanation: Mapping[str, Any]) -> bool:
+    """What to do next, if an explanation says so."""
+    if not explanation.get("next"):
+        return False
+    if explanation.get("advice"):
+        note(explanation["advice"])
+    next_step(explanation["next"])
+    return True
 
 
 def error(text: str, next: str | None = None) -> None:

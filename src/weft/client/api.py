@@ -104,6 +104,12 @@ class Client:
                 checked["spec"]["code"] = document.value["spec"]["code"]
             return checked
 
+    def objects(self, job: AnyJob, *, progress: Progress | None = None) -> Items:
+        """What the job would be on a Kubernetes cluster, as its API takes it; nothing is submitted."""
+        with self._packed(self.as_document(job), progress) as (ready, _):
+            items: Items = self._create(ready, dry_run=True, objects="kubernetes")["items"]
+            return items
+
     def put_code(self, document: Document) -> Json:
         """Pack and upload the folder that a document names; the `code` that names the package instead."""
         with self._packed(document, None) as (ready, package):
@@ -156,9 +162,11 @@ class Client:
             )
         return documents[0]
 
-    def _create(self, document: Json, *, key: str | None = None, dry_run: bool = False) -> Json:
+    def _create(
+        self, document: Json, *, key: str | None = None, dry_run: bool = False, objects: str | None = None
+    ) -> Json:
         headers = {"Idempotency-Key": key} if key else {}
-        query = {"dryRun": True} if dry_run else None
+        query = {"dryRun": True, "objects": objects} if dry_run else None
         created: Json = self._http.request(
             "POST", "/v1/jobs", query=query, json_body=document, headers=headers
         )
@@ -323,9 +331,13 @@ class Client:
         """The files of the job's results, as `{"items": [{path, size, modified}], "bytes"}`."""
         return self._get(f"/v1/jobs/{segment(name)}/results")
 
-    def download(self, path: str, use: Callable[[Answer], Any]) -> Any:
+    def download(
+        self, path: str, use: Callable[[Answer], Any], query: Mapping[str, object] | None = None
+    ) -> Any:
         """Give an answer to `use` while it arrives (results.tar, a backup)."""
-        with self._http.exchange("GET", path, headers={"Accept": "*/*"}, timeout=600.0) as answer:
+        with self._http.exchange(
+            "GET", path, query=query, headers={"Accept": "*/*"}, timeout=600.0
+        ) as answer:
             return use(answer)
 
     # ── the machine ──────────────────────────────────────────────────────────────────────────────
@@ -407,6 +419,55 @@ class Client:
 
     def delete_size(self, name: str) -> None:
         self.ask("DELETE", f"/v1/sizes/{segment(name)}")
+
+    def clusters(self) -> Items:
+        """The clusters that were added to the server: spec, and status with what they have."""
+        return self._items("/v1/clusters")
+
+    def put_cluster(self, cluster: Mapping[str, Any] | Document) -> Json:
+        """Add a cluster or reach it in another way: a whole document with `metadata.name`."""
+        return self._put("clusters", "cluster", cluster)
+
+    def delete_cluster(self, name: str) -> None:
+        self.ask("DELETE", f"/v1/clusters/{segment(name)}")
+
+    def datasets(self) -> Items:
+        """The datasets: spec, and status with their versions and who reads them."""
+        return self._items("/v1/datasets")
+
+    def dataset(self, name: str) -> Json:
+        return self._get(f"/v1/datasets/{segment(name)}")
+
+    def put_dataset(self, dataset: Mapping[str, Any] | Document) -> Json:
+        """Declare a dataset or change it: a whole document with `metadata.name`. A new source is read at once."""
+        return self._put("datasets", "dataset", dataset)
+
+    def delete_dataset(self, name: str) -> None:
+        self.ask("DELETE", f"/v1/datasets/{segment(name)}")
+
+    def refresh_dataset(self, name: str) -> Json:
+        """Read its source again; the dataset, whose status says how far that is."""
+        found: Json = self.ask("POST", f"/v1/datasets/{segment(name)}/refresh")
+        return found
+
+    def verify_dataset(self, name: str, version: str | None = None) -> Json:
+        """Prove every byte of a version; what is wrong is in `problems`."""
+        query = {"version": version} if version else None
+        found: Json = self.ask("POST", f"/v1/datasets/{segment(name)}/verify", query)
+        return found
+
+    def warm_dataset(self, name: str, nodes: Sequence[str] = (), version: str | None = None) -> Json:
+        """Bring a version to these nodes, or to all; `status.cached` then says how far it is."""
+        query = {"version": version} if version else None
+        where: Json = {"nodes": list(nodes)} if nodes else {"all": True}
+        found: Json = self.ask("POST", f"/v1/datasets/{segment(name)}/warm", query, where)
+        return found
+
+    def lineage(self, name: str, version: str | None = None) -> Json:
+        """What a version was made from, and what was made from it: `nodes` and `edges`."""
+        query = {"version": version} if version else None
+        found: Json = self.ask("GET", f"/v1/datasets/{segment(name)}/lineage", query)
+        return found
 
     def suggestion(self, job: str) -> Json:
         """What would have been enough for a job that has ended, by role."""

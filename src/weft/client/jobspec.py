@@ -25,6 +25,9 @@ class JobOptions:
     """What a person may say about a job besides what it runs. None and empty mean: not said."""
 
     name: str | None = None
+    project: str | None = None
+    cluster: str | None = None
+    datasets: Sequence[Mapping[str, Any]] = ()
     type: str | None = None
     replicas: int | None = None
     cpu: float | str | None = None
@@ -88,6 +91,8 @@ def overlay(document: Mapping[str, Any], options: JobOptions, args: Sequence[str
     if options.name:
         metadata["name"] = options.name
         metadata.pop("generateName", None)
+    if options.project:
+        metadata["project"] = options.project
     if options.labels:
         _part(metadata, "labels").update(options.labels)
     for name in ("type", "queue", "image", "isolation", "deadline"):
@@ -105,6 +110,8 @@ def overlay(document: Mapping[str, Any], options: JobOptions, args: Sequence[str
         _part(spec, "env").update(options.env)
     if options.secrets:
         spec["secrets"] = [*(spec.get("secrets") or []), *(dict(secret) for secret in options.secrets)]
+    if options.datasets:
+        spec["datasets"] = [*_list(spec, "datasets"), *(dict(dataset) for dataset in options.datasets)]
     _place(spec, options)
     if options.restart is not None or options.max_restarts is not None:
         _restart(_part(spec, "restart"), options)
@@ -161,6 +168,8 @@ def _place(spec: dict[str, Any], options: JobOptions) -> None:
         _part(spec, "placement")["strategy"] = "spread"
     for nodes in asked:
         _part(spec, "placement")["nodes"] = nodes
+    if options.cluster is not None:
+        _part(spec, "placement")["cluster"] = options.cluster
     if options.selector:
         _part(_part(spec, "placement"), "selector").update(options.selector)
     if options.tolerations:
@@ -236,6 +245,21 @@ def device_counts(pairs: Sequence[str]) -> dict[str, int]:
         if not name or not re.fullmatch(r"[0-9]*[1-9][0-9]*", count):
             raise BadOption(f"--device {pair}: write NAME=COUNT, with a whole number from 1 on: fpga=1")
         found[name] = int(count)
+    return found
+
+
+MODES = ("replicate", "shard", "stream", "mount")
+
+
+def dataset_uses(texts: Sequence[str]) -> list[dict[str, str]]:
+    """`NAME[@VERSION][:MODE]` texts as uses of datasets."""
+    found = []
+    for text in texts:
+        match = re.fullmatch(r"([a-z0-9-]+)(?:@([0-9a-f]+))?(?::([a-z]+))?", text)
+        if match is None or match[3] not in (None, *MODES):
+            raise BadOption(f"--data {text}: write NAME, NAME@VERSION or NAME:MODE ({', '.join(MODES)})")
+        given = {"name": match[1], "version": match[2], "mode": match[3]}
+        found.append({key: value for key, value in given.items() if value is not None})
     return found
 
 

@@ -34,6 +34,9 @@ def run(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
+    project: str | None = None,
+    cluster: str | None = None,
+    datasets: Sequence[Mapping[str, Any]] = (),
     type: str | None = None,
     replicas: int | None = None,
     min_replicas: int | None = None,
@@ -80,6 +83,9 @@ def run(
         )
     options = JobOptions(
         name=name,
+        project=project,
+        cluster=cluster,
+        datasets=datasets,
         type=type,
         replicas=replicas,
         min_replicas=min_replicas,

@@ -37,6 +37,7 @@ COLUMNS = (
 )
 WIDE = (
     *COLUMNS[:-1],
+    Column("PROJECT"),
     Column("QUEUE"),
     Column("PRIORITY", right=True),
     Column("OWNER"),

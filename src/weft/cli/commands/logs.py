@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from weft.cli import terminal
+from weft.cli.downloads import watched
 from weft.cli.logprint import LogPrinter
 from weft.client.api import Client
 from weft.client.job import IDLE
@@ -51,8 +52,10 @@ def logs(
     tasks = [entry["name"] for entry in status.get("tasks") or ()]
     printer = LogPrinter(prefixed=task is None and len(tasks) > 1, timed=timestamps)
     if follow:
-        for batch in client.follow_logs(job, task=task, tail=tail, offset=offset):
-            printer.print(batch)
+        with watched(client, job) as begun:
+            for batch in client.follow_logs(job, task=task, tail=tail, offset=offset):
+                begun.set()
+                printer.print(batch)
         terminal.next_step(f"weft show {job}")
         return 0
     printed = 0

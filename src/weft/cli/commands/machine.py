@@ -203,7 +203,7 @@ def schema(kind: str = "TrainingJob", /, *, output: ListForm = None) -> int:
     Parameters
     ----------
     kind
-        TrainingJob (default), Queue, JobType or Size.
+        TrainingJob (default), Queue, JobType, Size, Cluster or Dataset.
     output
         json (default) or yaml.
     """
@@ -219,12 +219,14 @@ def schema(kind: str = "TrainingJob", /, *, output: ListForm = None) -> int:
 
 def _own_schema(kind: str) -> dict[str, Any]:
     """No server runs: the models of this installation say the same."""
+    from weft.model.cluster import Cluster
+    from weft.model.dataset import Dataset
     from weft.model.job import TrainingJob
     from weft.model.jobtype import JobType
     from weft.model.queue import Queue
     from weft.model.sizes import Size
 
-    models = {"TrainingJob": TrainingJob, "Queue": Queue, "JobType": JobType, "Size": Size}
+    models = {model.__name__: model for model in (TrainingJob, Queue, JobType, Size, Cluster, Dataset)}
     if kind not in models:
         raise WeftError(f"no kind {kind}", f"the kinds are {', '.join(models)}", "weft schema TrainingJob")
     return models[kind].model_json_schema(by_alias=True)

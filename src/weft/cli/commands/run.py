@@ -11,14 +11,16 @@ from cyclopts import Parameter
 
 from weft.cli import terminal
 from weft.cli.meter import meter
-from weft.cli.output import PageForm, print_whole
+from weft.cli.output import JobForm, print_objects, print_whole
 from weft.cli.target import job_of
 from weft.client.api import Client
 from weft.client.home import home_folder
 from weft.client.jobspec import (
+    BadOption,
     JobOptions,
     active_python,
     as_written,
+    dataset_uses,
     device_counts,
     key_values,
     secret_references,
@@ -68,6 +70,9 @@ def run(
     device: list[str] | None = None,
     size: str | None = None,
     name: str | None = None,
+    project: str | None = None,
+    cluster: str | None = None,
+    data: list[str] | None = None,
     type: str | None = None,
     env: list[str] | None = None,
     secret: list[str] | None = None,
@@ -90,7 +95,7 @@ def run(
     code: str | None = None,
     detach: Annotated[bool, Parameter(name=["--detach", "-d"])] = False,
     dry_run: bool = False,
-    output: PageForm = None,
+    output: JobForm = None,
     rest: Annotated[tuple[str, ...], Parameter(parse=False)] = (),
 ) -> int:
     """Run a script, a command or a job file, and follow it.
@@ -134,6 +139,12 @@ def run(
         A T-shirt size instead of cpu, memory and gpu: small, v100-2 (weft sizes).
     name
         The job's name; made from the script's if left out.
+    project
+        The project that it belongs to: on Kubernetes the namespace of its pods.
+    data
+        A dataset that it reads: NAME, NAME@VERSION, NAME:MODE. Repeatable.
+    cluster
+        The cluster that it runs in, of those that were added to the server (weft clusters), or any.
     type
         The job type (weft jobtypes).
     env
@@ -179,10 +190,14 @@ def run(
     dry_run
         Submit nothing; print the job with every default filled in.
     output
-        With --dry-run or --detach: print the job as yaml or json.
+        With --dry-run or --detach: print the job as yaml or json; with --dry-run also as what it would be on kubernetes.
     """
+    only_dry(output, dry_run)
     options = JobOptions(
         name=name,
+        project=project,
+        cluster=cluster,
+        datasets=dataset_uses(data or ()),
         type=type,
         replicas=replicas,
         min_replicas=min_replicas,
@@ -221,8 +236,11 @@ def run(
         _in_python(client, document.value["spec"], python)
     if dry_run:
         with meter() as progress:
-            checked = client.check(document, progress=progress)
-        print_whole(as_written(checked, document.value), output or "yaml")
+            if output == "kubernetes":
+                print_objects(client.objects(document, progress=progress))
+            else:
+                checked = client.check(document, progress=progress)
+                print_whole(as_written(checked, document.value), output or "yaml")
         terminal.next_step("leave --dry-run out to submit it")
         return 0
     with meter() as progress:
@@ -241,6 +259,11 @@ def run(
     return follow(client, job)
 
 
+def only_dry(output: str | None, dry_run: bool) -> None:
+    if output == "kubernetes" and not dry_run:
+        raise BadOption("--output kubernetes: shows what would be made; add --dry-run")
+
+
 def _in_python(client: Client, spec: dict[str, Any], python: str) -> None:
     """What a job's type runs, run by the interpreter that is active here, as a script would be."""
     if python == "python":
@@ -256,7 +279,8 @@ def _warned(client: Client, name: str) -> bool:
     if found.get("possible", True):
         return False
     terminal.note(f"job {name} {found['reason']}", "yellow")
-    terminal.next_step(found.get("next") or f"weft explain {name}")
+    if not terminal.advise(found):
+        terminal.next_step(f"weft explain {name}")
     return True
 
 

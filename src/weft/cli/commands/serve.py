@@ -24,7 +24,9 @@ from weft.client.start import (
     stop_server,
 )
 
-PolicyName = Literal["default", "fifo", "fifo-backfill", "expected", "shortest", "least-attained", "fair"]
+PolicyName = Literal[
+    "default", "patient", "fifo", "fifo-backfill", "expected", "shortest", "least-attained", "fair"
+]
 """As in `weft.scheduler.policy`, which the command line does not import."""
 
 
@@ -37,12 +39,24 @@ def up(
     gpu_type: str | None = None,
     gpu_memory: str | None = None,
     gpu_generation: int | None = None,
+    cache: str | None = None,
     racks: int | None = None,
     fabrics: int | None = None,
     devices: list[str] | None = None,
     taint: list[str] | None = None,
     policy: PolicyName | None = None,
     results_store: str | None = None,
+    backend: Literal["local", "kubernetes"] | None = None,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    image: str | None = None,
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None,
+    rack_label: str | None = None,
+    cluster_scheduler: str | None = None,
+    pod_groups: Literal["volcano", "coscheduling"] | None = None,
+    memory_per_cpu: str | None = None,
+    custom_resources: Literal["all", "none"] | None = None,
     host: str | None = None,
     port: int | None = None,
     foreground: bool = False,
@@ -56,6 +70,7 @@ def up(
       weft up --nodes 4 --taint spot --taint local-3:noisy
       weft up --policy fair
       weft up --results-store /mnt/backup/weft
+      weft up --backend kubernetes --namespace team-a
       weft up --foreground
 
     Parameters
@@ -74,6 +89,9 @@ def up(
         Memory of each of these GPUs: 16Gi.
     gpu_generation
         Generation of the GPUs, for jobs that want one at least so new: 3.
+    cache
+        Give each node a cache of so much for datasets, as if it were a machine of its own: 10Gi (default: all read the
+        server's own store).
     racks
         Spread the nodes over so many racks, for jobs that want to be in one.
     fabrics
@@ -83,11 +101,34 @@ def up(
     taint
         Keep jobs off all nodes (KEY) or off one (NODE:KEY) that do not tolerate KEY. Repeatable.
     policy
-        The order of waiting jobs: default, fifo, fifo-backfill, shortest, least-attained or fair. Kept for
-        later starts.
+        The order of waiting jobs: default, patient, fifo, fifo-backfill, expected, shortest, least-attained or fair.
+        Kept for later starts.
     results_store
         A folder on another disk, where checkpoints (while jobs run) and results (at their end) are kept a second
         time. Kept for later starts; none: no longer.
+    backend
+        Where tasks run: local, this machine; or kubernetes, a cluster, in which nothing has to be installed. Kept for
+        later starts, as are the options of the cluster.
+    kubeconfig
+        How the cluster is reached (default: KUBECONFIG, else ~/.kube/config).
+    context
+        Which context of the kubeconfig (default: its current one).
+    namespace
+        Where jobs' pods are made (default: the context's).
+    image
+        Weft's own image, which runs beside every task, and for jobs that name none.
+    image_pull_policy
+        When nodes pull it (default: IfNotPresent).
+    custom_resources
+        Kubernetes: none leaves TrainingJobs, queues, job types and sizes of the cluster to another control plane.
+    rack_label
+        The node label that names a node's rack, for jobs that want to be in one (default: weft.dev/rack).
+    cluster_scheduler
+        Kubernetes: who places the pods of jobs with scheduling: default (default: who does so for everybody else).
+    pod_groups
+        Kubernetes: make the PodGroup of volcano or of coscheduling for the gangs of such jobs (default: none).
+    memory_per_cpu
+        Kubernetes: what a task that asks for no memory gets, and may use, for each of its CPUs (default: 4Gi).
     host
         The address to listen on (default 127.0.0.1).
     port
@@ -103,11 +144,23 @@ def up(
         "--gpu-type": gpu_type,
         "--gpu-memory": gpu_memory,
         "--gpu-generation": gpu_generation,
+        "--cache": cache,
         "--racks": racks,
         "--fabrics": fabrics,
         "--devices": ",".join(devices) if devices else None,
         "--policy": policy,
         "--results-store": None if results_store in (None, "none") else str(Path(results_store).absolute()),
+        "--backend": backend,
+        "--kubeconfig": None if kubeconfig is None else str(Path(kubeconfig).expanduser().absolute()),
+        "--context": context,
+        "--namespace": namespace,
+        "--image": image,
+        "--image-pull-policy": image_pull_policy,
+        "--rack-label": rack_label,
+        "--cluster-scheduler": cluster_scheduler,
+        "--pod-groups": pod_groups,
+        "--memory-per-cpu": memory_per_cpu,
+        "--custom-resources": custom_resources,
         "--host": host,
         "--port": port,
     }
@@ -124,7 +177,7 @@ def up(
         terminal.note(
             f"it keeps its options; {' '.join(options)} would need: weft down, then weft up", "yellow"
         )
-    terminal.next_step("weft run train.py", "weft status", "weft down")
+    terminal.next_step("weft run train.py", "weft ui", "weft status", "weft down")
     return 0
 
 

@@ -100,6 +100,7 @@ def heading(document: Json, colour: bool) -> str:
     rows = (
         ("state", f"{painted}{f': {reason}' if reason else ''}"),
         ("url", _below(_urls(status.get("urls") or {}))),
+        ("forward", _below([*(status.get("forwards") or {}).values()])),
         ("type", spec.get("type")),
         ("command", command if len(command) <= 300 else command[:299] + "…"),
         ("size", sizes(spec.get("roles") or {}, status.get("tasks") or ())),
@@ -325,9 +326,7 @@ def explain(job: str, /, *, output: PageForm = None) -> int:
         print_whole(found, output)
         return 0
     terminal.say(f"job {job} is {terminal.state(found.get('state') or '')}\n{explanation(found)}".rstrip())
-    if found.get("next"):
-        terminal.next_step(found["next"])
-    else:
+    if not terminal.advise(found):
         steps = next_commands(client, job, client.get(job).status)
         terminal.next_step(*(step for step in steps if step != f"weft explain {job}"))
     return 0

@@ -9,31 +9,51 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from weft.cli import terminal
-from weft.cli.commands.run import connected
+from weft.cli.commands.run import connected, only_dry
 from weft.cli.meter import meter
+from weft.cli.output import JobForm, print_objects, print_whole
 from weft.client.api import Client, Items, Json
 from weft.client.documents import Document, find_files, load_documents
 from weft.client.errors import ApiError, BadDocument, WeftError
+from weft.client.jobspec import as_written
 from weft.client.refusals import blamed
 
-KINDS = ("TrainingJob", "Queue", "JobType", "Size")
+KINDS = ("TrainingJob", "Queue", "JobType", "Size", "Cluster", "Dataset")
+
+LOOK = {
+    "TrainingJob": "weft ls",
+    "Queue": "weft queues",
+    "JobType": "weft jobtypes",
+    "Size": "weft sizes",
+    "Cluster": "weft clusters",
+    "Dataset": "weft data ls",
+}
 
 
-def submit(*files: str) -> int:
+def submit(*files: str, dry_run: bool = False, output: JobForm = None) -> int:
     """Submit job files and return at once. Prints the names of the jobs.
 
     For example:
       weft submit job.yaml
       weft submit a.yaml b.yaml
+      weft submit job.yaml --dry-run -o kubernetes
 
     Parameters
     ----------
     files
         Job files, folders of them, or - for standard input. A file may hold several jobs.
+    dry_run
+        Submit nothing; print the jobs with every default filled in.
+    output
+        With --dry-run: print the jobs as yaml, json or what they would be on kubernetes.
     """
+    only_dry(output, dry_run)
     documents = _load(files)
     client = connected()
-    _check_all(client, documents)
+    checked = _check_all(client, documents)
+    if dry_run:
+        _print_dry(client, documents, checked, output or "yaml")
+        return 0
     names = [_submitted(client, document) for document in documents]
     for name in names:
         print(name)
@@ -41,10 +61,22 @@ def submit(*files: str) -> int:
     return 0
 
 
-def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> int:
-    """Make sure that the jobs, queues, job types and sizes of files and folders exist.
+def _print_dry(client: Client, documents: list[Document], checked: list[Json], form: str) -> None:
+    if form == "kubernetes":
+        print_objects([item for document in documents for item in client.objects(document)])
+    else:
+        jobs = [as_written(job, document.value) for job, document in zip(checked, documents, strict=True)]
+        if form == "yaml":
+            print_objects(jobs)
+        else:
+            print_whole(jobs[0] if len(jobs) == 1 else {"items": jobs}, form)
+    terminal.next_step("leave --dry-run out to submit")
 
-    Queues come first, parents before the queues in them, then job types and sizes; what exists is changed. Then all jobs are
+
+def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> int:
+    """Make sure that the jobs, datasets, queues, job types, sizes and clusters of files and folders exist.
+
+    Queues come first, parents before the queues in them, then job types, sizes, clusters and datasets; what exists is changed. Then all jobs are
     checked before any is submitted. A job that exists with the same spec stays as it is; one with another
     spec is an error, because a job that has begun cannot become a different one.
 
@@ -56,7 +88,7 @@ def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> in
     Parameters
     ----------
     file
-        A file of jobs, queues, job types and sizes, a folder (searched for *.yaml, *.yml and *.json) or -. Repeatable.
+        A file of such resources, a folder (searched for *.yaml, *.yml and *.json) or -. Repeatable.
     """
     documents = _load(file)
     for document in documents:
@@ -67,20 +99,22 @@ def apply(*, file: Annotated[list[str], Parameter(name=["--file", "-f"])]) -> in
             cause = "metadata.name: is required: apply needs it to know the job again"
             raise blamed(document, [("metadata.name", cause)], "give it a name, or: weft submit")
     client = connected()
-    queues = [document for document in documents if document.value.get("kind") == "Queue"]
-    types = [document for document in documents if document.value.get("kind") == "JobType"]
-    sizes = [document for document in documents if document.value.get("kind") == "Size"]
-    if queues:
+    by_kind = {
+        kind: [each for each in documents if each.value.get("kind", KINDS[0]) == kind] for kind in KINDS
+    }
+    if queues := by_kind["Queue"]:
         _apply_queues(client, queues)
-    if types:
+    if types := by_kind["JobType"]:
         _apply_declared("jobtype", types, client.job_types, client.put_job_type)
-    if sizes:
+    if sizes := by_kind["Size"]:
         _apply_declared("size", sizes, client.sizes, client.put_size)
-    documents = [document for document in documents if document not in (*queues, *types, *sizes)]
-    if documents:
-        _apply_jobs(client, documents)
-    look = {"weft ls": documents, "weft queues": queues, "weft jobtypes": types, "weft sizes": sizes}
-    terminal.next_step(*(command for command, applied in look.items() if applied))
+    if clusters := by_kind["Cluster"]:
+        _apply_declared("cluster", clusters, client.clusters, client.put_cluster)
+    if datasets := by_kind["Dataset"]:
+        _apply_declared("dataset", datasets, client.datasets, client.put_dataset)
+    if jobs := by_kind["TrainingJob"]:
+        _apply_jobs(client, jobs)
+    terminal.next_step(*(LOOK[kind] for kind, applied in by_kind.items() if applied))
     return 0
 
 
