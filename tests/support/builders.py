@@ -7,7 +7,7 @@ from typing import Any
 from weft.jobtypes.complete import read_job
 from weft.model.gang import Gang, Request, Span, Task, Within
 from weft.model.job import Restart, RestartPolicy, Scope, Strategy, TrainingJob
-from weft.model.node import Gpu, Node
+from weft.model.node import MANY, Gpu, Node
 from weft.model.problems import parse
 
 GIB = 2**30
@@ -144,6 +144,7 @@ def a_node(
     devices: dict[str, int] | None = None,
     numa: int = 1,
     holds: dict[str, int] | None = None,
+    slots: int = MANY,
 ) -> Node:
     """CPUs (numbered, unless shared), GiB, GPUs by type or number, GiB of each GPU, so many NUMA groups."""
     types = ["v100"] * gpus if isinstance(gpus, int) else gpus
@@ -151,6 +152,7 @@ def a_node(
         name=name,
         cpu=cpu * 1000,
         memory=memory * GIB,
+        slots=slots,
         cpu_ids=() if shared else tuple(range(cpu)),
         gpus=tuple(
             Gpu(i, kind, memory=gpu_memory * GIB, generation=generation, numa=i * numa // len(types))

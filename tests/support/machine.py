@@ -13,8 +13,10 @@ from typing import Any
 from support import virtual
 from support.builders import a_complete_job, a_node
 from support.simulated import SimulatedBackend, World
+from weft.backends.api import EngineUnavailable
 from weft.control.control import Control
 from weft.control.live import KIND, LiveJob
+from weft.model.cluster import ClusterSpec
 from weft.model.lifecycle import EDGES
 from weft.model.node import Node
 from weft.model.status import Desire, JobStatus, State
@@ -26,7 +28,7 @@ STEP = 0.25
 
 
 @cache
-def _new_database() -> bytes:
+def new_database() -> bytes:
     """A migrated database without rows: migrating anew would be half of every test's time."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "weft.db"
@@ -99,6 +101,8 @@ class Machine:
         self.loop: Any = asyncio.get_running_loop()
         self.path = folder / "weft.db"
         self.world = World(nodes or [a_node(cpu=4, memory=16)], folder)
+        self.clusters: dict[str, World] = {}
+        """Those that can be added, by name; one that is not here does not answer."""
         self.crashed = False
         self._countdown: int | None = None
         self._keep = False
@@ -109,12 +113,17 @@ class Machine:
     async def up(self) -> Machine:
         self.crashed = False
         if not self.path.exists():
-            self.path.write_bytes(_new_database())
+            self.path.write_bytes(new_database())
         self.store = WatchedStore(self.path, self)
         self.backend = SimulatedBackend(self.world, self.touch)
-        self.control = Control(self.store, self.backend, clock=self.loop.time)
+        self.control = Control(self.store, self.backend, clock=self.loop.time, connect=self._connect)
         await self.control.start()
         return self
+
+    def _connect(self, name: str, spec: ClusterSpec) -> SimulatedBackend:
+        if name not in self.clusters:
+            raise EngineUnavailable(f"{name} does not answer")
+        return SimulatedBackend(self.clusters[name], self.touch)
 
     async def down(self) -> None:
         await self.control.close()
@@ -138,6 +147,12 @@ class Machine:
     def kill(self, *, keep: bool = False) -> None:
         self._countdown = None
         self.crashed = True
+        fleet = self.control.backend
+        for member in fleet._members.values():
+            if member.work is not None:
+                member.work.cancel()
+            if isinstance(member.backend, SimulatedBackend):
+                member.backend.detach()
         self.backend.detach()
         self.store.kill(keep=keep)
         for task in (*self.control._background, *self.control.guardian._work):

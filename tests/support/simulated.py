@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weft.backends.api import Assignment, Listener, TaskUsage
+from weft.backends.api import Assignment, Listener, Surroundings, TaskUsage, Tell
 from weft.backends.local.backend import Loss
 from weft.model.events import Event, Exited, Launched, Lost, Undone
 from weft.model.failures import Code, Failure
+from weft.model.gang import Gang
 from weft.model.node import Node
 from weft.model.status import Exit
 
@@ -96,7 +97,6 @@ class World:
         """When each task last said that it is in use, by uid and task."""
         self.folders: set[str] = set()
         self.saved: dict[str, float] = {}
-        self.checkpoints: dict[str, list[int]] = {}
         """When each job last wrote a checkpoint, by uid."""
         self.pid = 100
 
@@ -178,6 +178,8 @@ class SimulatedBackend:
     """One server's hold on the world. After `detach` it does and hears nothing, as a killed server would."""
 
     name = "simulated"
+    one_machine = True
+    keeps_secrets = False
 
     def __init__(self, world: World, touch: Callable[[str], bool] = lambda _: True):
         self.world = world
@@ -195,7 +197,7 @@ class SimulatedBackend:
     def notes(self) -> tuple[str, ...]:
         return ()
 
-    async def start(self, listener: Listener) -> None:
+    async def start(self, listener: Listener, surroundings: Surroundings) -> None:
         self._listener = listener
 
     async def stop_engine(self) -> None:
@@ -206,10 +208,13 @@ class SimulatedBackend:
         for key in self._followed:
             self.world.journals[key].follower = None
 
+    def counted(self, job: Assignment) -> Gang:
+        return job.gang
+
     def provision(self, job: Assignment) -> None:
         self._touch("provision")
 
-    async def fetch(self, job: Assignment) -> None:
+    async def fetch(self, job: Assignment, tell: Tell) -> None:
         script = self.world.fetches.get(job.name, [])
         step = script.pop(0) if script else 0.0
         if isinstance(step, Exception):
@@ -318,11 +323,16 @@ class SimulatedBackend:
     def saved(self, uid: str) -> float | None:
         return self.world.saved.get(uid)
 
-    def checkpoints(self, uid: str) -> list[int]:
-        return self.world.checkpoints.get(uid, [])
-
     def metrics_file(self, uid: str, task: str) -> str:
         return str(self.world.folder / uid / task / "metrics.jsonl")
+
+    def usage_file(self, uid: str, task: str) -> str:
+        return str(self.world.folder / uid / task / "usage.bin")
+
+    async def cached(self) -> list[Any]:
+        return []
+
+    async def warm(self, dataset: str, version: str, nodes: Sequence[str]) -> None: ...
 
     def log(self, uid: str, task: str) -> Any:
         raise NotImplementedError

@@ -137,7 +137,7 @@ class World:
         self.stopped.append((self.now, uid))
         kept = job.ran(self.now) if self.facts[uid].saves else 0.0
         self.state.submit(
-            Waiting(uid, job.name, job.gang, job.priority, self.now, job.queue, job.owner, kept)
+            Waiting(uid, job.name, job.gang, job.priority, self.now, job.queue, job.owner, job.waited, kept)
         )
 
     def finish(self, uid: str) -> None:

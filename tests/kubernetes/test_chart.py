@@ -1,0 +1,61 @@
+"""The chart on a real cluster: Helm installs it, it runs a job of kubectl, and Helm takes it away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import sh, until
+from tests.support.chart import helm
+
+from .conftest import WEFT_IMAGE
+from .test_deploy import DEPLOY
+from .test_installed import persistent
+from .test_jobs import BUSYBOX, REAL, small
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("testbed_only", "kube_scheduler")]
+OURS = ("-l", "app.kubernetes.io/name=weft", "-o", "name")
+KINDS = "deployments,services,serviceaccounts,roles,rolebindings,poddisruptionbudgets,persistentvolumeclaims"
+
+
+@pytest.fixture
+def with_helm(kubeconfig: str, kubectl: Any, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Helm in the test's own namespace; what it installed is taken away."""
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o777)
+    kubectl.create(persistent(volume, kubectl.namespace))
+    own = {f"HELM_{name}_HOME": str(tmp_path / name) for name in ("CACHE", "CONFIG", "DATA")}
+    where = ("--kubeconfig", kubeconfig, "--namespace", kubectl.namespace)
+
+    def run(*words: str) -> str:
+        return helm(*words, *where, **own)
+
+    yield run
+    if "weft" in run("list", "--short"):
+        run("uninstall", "weft")
+    kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
+    kubectl("delete", "persistentvolume", "weft-test", "--ignore-not-found", "--timeout=55s")
+
+
+def test_helm_installs_it_and_takes_it_away(with_helm: Callable[..., str], kubectl: Any) -> None:
+    repository, _, tag = WEFT_IMAGE.rpartition(":")
+    values = (f"image.repository={repository}", f"image.tag={tag}", "disruption.apiVersion=policy/v1beta1")
+    chosen = ("--set", ",".join(values), "--wait", "--timeout", "100s")
+    said = with_helm("install", "weft", str(DEPLOY / "chart"), *chosen)
+    assert "STATUS: deployed" in said
+    assert f"kubectl -n {kubectl.namespace} get lease weft" in said, "how to reach it"
+    ready = lambda: kubectl.get("deployment", "weft")["status"].get("readyReplicas")  # noqa: E731
+    until(lambda: ready() == 2, "both of its pods to be ready", every=0.2)
+    leader = kubectl("get", "lease", "weft", "-o", "jsonpath={.spec.holderIdentity}")
+    assert f"pod/{leader}" in kubectl("get", "pods", *OURS)
+    spec = sh("echo hello", image=BUSYBOX, roles=small(), placement=REAL)["spec"]
+    job = {"apiVersion": "weft.dev/v1", "kind": "TrainingJob", "metadata": {"name": "hello"}, "spec": spec}
+    kubectl("apply", "-f", "-", told=job)
+    kubectl("wait", "--for=condition=Complete", "tj/hello", "--timeout=55s")
+    with_helm("uninstall", "weft", "--wait", "--timeout", "100s")
+    until(lambda: kubectl("get", KINDS, *OURS) == "", "everything that it installed to go", every=0.2)
+    assert kubectl("get", "clusterroles,clusterrolebindings", *OURS) == ""
+    assert "hello" in kubectl("get", "tj"), "resources and jobs stay"
