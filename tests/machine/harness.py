@@ -102,6 +102,8 @@ class Server:
     home: Path
     arguments: tuple[str, ...] = ()
     environ: dict[str, str] = field(default_factory=dict)
+    within: tuple[str, ...] = ()
+    """A command that runs the server in its own place, as `unshare` does."""
     process: subprocess.Popen[bytes] | None = None
     pids: list[int] = field(default_factory=list)
 
@@ -118,7 +120,7 @@ class Server:
         self.home.parent.mkdir(parents=True, exist_ok=True)
         output = self.output.open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "weft.server", "--home", str(self.home), *self.arguments],
+            [*self.within, sys.executable, "-m", "weft.server", "--home", str(self.home), *self.arguments],
             env={**os.environ, "WEFT_HOME": str(self.home), **self.environ},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -174,7 +176,7 @@ class Server:
         if self.process is None or self.process.poll() is not None:
             return
         self.process.terminate()
-        assert self.process.wait(15) == 0, self.printed()
+        assert self.process.wait(60) == 0, self.printed()
         self._forget()
 
     def _forget(self) -> None:
@@ -228,12 +230,13 @@ class Server:
     def stream(
         self, path: str, timeout: float = WAIT, headers: dict[str, str] | None = None, **query: Any
     ) -> Iterator[Event]:
-        """Server-sent events until the stream ends."""
+        """Server-sent events until the stream ends. `follow=None`: of what is a stream anyway."""
+        asked = {name: value for name, value in {"follow": "true", **query}.items() if value is not None}
         connection = self.connect(timeout)
         try:
             connection.request(
                 "GET",
-                f"{path}?{urlencode({'follow': 'true', **query})}",
+                f"{path}?{urlencode(asked)}",
                 headers={"Authorization": f"Bearer {self.token}", **(headers or {})},
             )
             response = connection.getresponse()
@@ -251,6 +254,18 @@ class Server:
                     fields[key] = value
         finally:
             connection.close()
+
+    def weft(
+        self, *words: str, cwd: Path | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """What a person types."""
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / "weft"), *words],
+            capture_output=True, text=True, check=False, timeout=180, cwd=cwd,
+            env={**os.environ, "WEFT_HOME": str(self.home), "COLUMNS": "200"},
+        )  # fmt: skip
+        assert not check or done.returncode == 0, f"weft {' '.join(words)}: {done.stderr}"
+        return done
 
     # ── jobs ──
 
@@ -353,7 +368,10 @@ class Server:
         return [n for n in self.nodes() if any(n["free"][k] != n["capacity"][k] for k in kinds)]
 
     def pid_of(self, name: str, task: str = "worker-0") -> int:
-        return next(t["pid"] for t in self.status(name)["tasks"] if t["name"] == task)
+        """Its pid; what it printed may be there a moment before."""
+        found = lambda: next(t for t in self.status(name)["tasks"] if t["name"] == task).get("pid")  # noqa: E731
+        pid: int = until(found, f"the pid of {task} of {name}")
+        return pid
 
     # ── leftovers ──
 

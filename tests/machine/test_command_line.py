@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -316,6 +319,12 @@ def test_without_a_server_other_commands_say_how_to_start_one(weft):
     assert "weft up" in done.stderr
 
 
+def _at_a_terminal() -> None:
+    """As a person's shell starts it, however these tests were started: who runs in the background may ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 @pytest.mark.parametrize(("answer", "state"), [("h", "HALTED"), ("l", "PROCESSING")])
 def test_ctrl_c_asks_whether_to_leave_it_or_halt_it(weft, environment, folder, answer, state):
     weft("up")
@@ -323,7 +332,7 @@ def test_ctrl_c_asks_whether_to_leave_it_or_halt_it(weft, environment, folder, a
     process = subprocess.Popen(
         [WEFT, "run", "--name", "long", "--", "sleep", "600"],
         stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=folder, start_new_session=True,
-        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+        preexec_fn=_at_a_terminal,
     )  # fmt: skip
     os.close(theirs)
     try:

@@ -137,3 +137,23 @@ def test_not_a_number_and_infinity_are_kept(server: Server):
     source = "import weft; weft.log(step=1, loss=float('nan'), top=float('inf'))"
     server.run(python(source, name="odd"))
     assert points(server, "odd") == [("loss", 1, "nan"), ("top", 1, "inf")]
+
+
+def test_what_tasks_used_is_known_after_the_server_and_the_job_have_ended(server: Server):
+    def used() -> list[list[float]]:
+        items = server.get("/v1/jobs/uses/usage").json["items"]
+        assert all((item["task"], item["cpuLimit"]) == ("worker-0", 0.5) for item in items)
+        return items[0]["points"] if items else []
+
+    roles = {"worker": {"resources": {"cpu": 0.5, "memory": "256Mi"}}}
+    server.run(sh("exec sleep 600", name="uses", roles=roles), "PROCESSING")
+    before = until(used, "its use to be measured", every=0.2)
+    server.kill()
+    server.start()
+    assert used()[: len(before)] == before
+    until(lambda: len(used()) > len(before), "another server to go on", every=0.2)
+    server.ask("uses", "cancel")
+    server.wait_for("uses")
+    whole = used()
+    assert whole[: len(before)] == before
+    assert all(0 <= cpu < 0.6 and 0 < memory < 256 << 20 for _, cpu, memory in whole)

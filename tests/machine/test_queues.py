@@ -90,6 +90,37 @@ def test_an_idle_share_is_lent_and_comes_back_when_it_is_wanted(server: Server):
     cancel(server, *(f"speech-{n}" for n in range(4)))
 
 
+def test_queues_say_who_uses_what_and_the_line_what_runs_until_when(server: Server):
+    declare(server, "lab", guarantee={"gpu": 2})
+    declare(server, "vision", parent="lab")
+    started = server.run(on_a_gpu("runs", "vision", gpu=2), "PROCESSING")["status"]["started"]
+    server.run(on_a_gpu("runs-too", "lab", gpu=1), "PROCESSING")
+    server.submit(on_a_gpu("waits", "vision", gpu=2))
+    line = until(lambda: (found := server.get("/v1/queue").json)["items"] and found, "the line")
+
+    answer = server.get("/v1/queues").json
+    assert answer["capacity"]["gpu"] == 4
+    (user,) = used(server, "lab")["users"]
+    assert user["owner"]
+    assert (user["used"]["cpu"], user["used"]["gpu"]) == (2, 3)
+    assert (user["running"], user["waiting"]) == (2, 1)
+    (below,) = used(server, "vision")["users"]
+    assert (below["used"]["gpu"], below["running"], below["waiting"]) == (2, 1, 1)
+    assert used(server, "default")["users"] == []
+
+    (waits,) = line["items"]
+    assert (waits["name"], waits["cpu"], waits["gpu"]) == ("waits", 1, 2)
+    assert waits["likelyDuration"] > 0
+    assert {job["name"]: (job["queue"], job["gpu"]) for job in line["running"]} == {
+        "runs": ("vision", 2),
+        "runs-too": ("lab", 1),
+    }
+    ends = [job["likelyEnd"] for job in line["running"]]
+    assert ends == sorted(ends)
+    assert ends[0] > started
+    cancel(server, "waits", "runs", "runs-too")
+
+
 def test_limits_of_a_queue_and_of_a_user_hold(server: Server):
     declare(server, "small", limit={"gpu": 1.5})
     declare(server, "shared", userLimit={"gpu": 1})

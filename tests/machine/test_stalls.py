@@ -11,6 +11,7 @@ import pytest
 from harness import Server, python, sh
 
 from weft.backends.local import stacks
+from weft.runtime import stacks as processes
 
 pytestmark = pytest.mark.machine
 
@@ -114,8 +115,8 @@ def test_a_link_of_the_task_leads_the_stacks_nowhere(server: Server, tmp_path):
 
 def test_without_py_spy_the_kernel_is_asked(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stacks, "spy_command", lambda: None)
-    text = stacks.dump("no-such-uid", {"worker-0": os.getpid()}, "job demo", threading.Event())
-    assert text.startswith("job demo\n(no Python stacks: py-spy is not installed; pip install py-spy)")
+    text = stacks.dump("demo", "no-such-uid", {"worker-0": os.getpid()}, threading.Event())
+    assert "\n(no Python stacks: py-spy is not installed; pip install py-spy)\n" in text
     assert f"process {os.getpid()}: " in text
     assert f"thread {os.getpid()} " in text
 
@@ -125,8 +126,8 @@ def test_a_py_spy_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, 
     spy.write_text("#!/bin/sh\nexec sleep 1000\n")
     spy.chmod(0o755)
     monkeypatch.setattr(stacks, "spy_command", lambda: str(spy))
-    monkeypatch.setattr(stacks, "PATIENCE", 0.3)
+    monkeypatch.setattr(processes, "PATIENCE", 0.3)
     begun = time.monotonic()
-    text = stacks.dump("no-such-uid", {"worker-0": os.getpid()}, "job demo", threading.Event())
+    text = stacks.dump("demo", "no-such-uid", {"worker-0": os.getpid()}, threading.Event())
     assert time.monotonic() - begun < 10
     assert "(py-spy did not answer in time)" in text

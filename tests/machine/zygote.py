@@ -8,7 +8,6 @@ One line of JSON in, `{"argv": [...], "env": {...}, "output": path}`; the new pr
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import signal
@@ -48,7 +47,6 @@ def _become(request: dict) -> None:
         sys.argv = ["weft.server", *request["argv"]]
         code = __main__.main()
     finally:
-        atexit._run_exitfuncs()  # a measurement of coverage is written there
         os._exit(code)
 
 

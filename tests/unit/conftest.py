@@ -39,3 +39,47 @@ def on_a_machine(fast_folder: Path) -> Any:
     from support.machine import told_in
 
     return told_in(fast_folder)
+
+
+@pytest.fixture
+def pod(fast_folder: Path) -> Iterator[Any]:
+    from support.pod import Pod
+
+    made = Pod(fast_folder)
+    yield made
+    made.close()
+
+
+# ── a node that reads from an origin: its store, a version of 20 samples, the server, the agent ──
+
+
+@pytest.fixture
+def store(fast_folder: Path) -> Any:
+    from support.datasets import Store
+
+    return Store(fast_folder / "store")
+
+
+@pytest.fixture
+def version(store: Any) -> str:
+    from support.datasets import SAMPLES
+
+    name: str = store.add(SAMPLES)
+    return name
+
+
+@pytest.fixture
+def origin(store: Any) -> Iterator[Any]:
+    from support.datasets import OriginServer
+
+    with OriginServer(store) as served:
+        yield served
+
+
+@pytest.fixture
+def node(fast_folder: Path, origin: Any) -> Iterator[Any]:
+    from support.datasets import Here
+    from weft.data.agent.origins import Server
+
+    with Here(fast_folder, Server(origin.url)) as made:
+        yield made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import job_document
+from weft.backends.api import Assignment, Lent
+from weft.backends.tasks import terms_of
 from weft.jobtypes.catalogue import built_in, catalogue
 from weft.jobtypes.complete import read_job
 from weft.jobtypes.render import render_command, render_env
 from weft.model.gang import gang_of
 from weft.model.job import Scope, TaskTemplate, Template
-from weft.model.jobtype import JobType, wrong_with
+from weft.model.jobtype import JobType, JobTypeSpec, wrong_with
+from weft.model.lifecycle import submitted
 from weft.model.problems import Invalid, parse
 from weft.model.template import OF_A_ROLE, PLAIN, Facts, RoleFacts, fill, mistakes
 
@@ -191,6 +195,19 @@ def test_a_type_refuses_what_its_framework_cannot_do() -> None:
     assert refusals(type="mpi", roles={"worker": {"replicas": 2, "maxReplicas": 4}}) == [
         "spec.roles.worker.maxReplicas: jobs of type mpi cannot change their size; use replicas (got 4)"
     ]
+
+
+def test_a_type_says_how_what_its_jobs_read_is_cached() -> None:
+    """Notebooks and services come back to what they read last; training reads everything once an epoch."""
+
+    def policy(types: Mapping[str, JobTypeSpec] | None = None, **spec: Any) -> str:
+        read = read_job(job_document(**spec, datasets=[{"name": "faces"}]), "job", types=types).spec
+        assignment = Assignment("u", "job", read, gang_of(read), submitted(gang_of(read)))
+        return str(terms_of(assignment, read.datasets[0], Lent("nr", None, {}, {}), ["a"])["policy"])
+
+    assert (policy(), policy(type="notebook"), policy(type="notebook", dataCache="nr")) == ("nr", "lru", "nr")
+    service = JobTypeSpec(command=["serve"], data_cache="lru")
+    assert policy({**built_in(), "service": service}, type="service") == "lru"
 
 
 def test_a_type_says_how_its_jobs_are_resized() -> None:

@@ -9,10 +9,17 @@ from support.stories import Story
 from weft.model.events import (
     Admitted,
     Asked,
+    Disturbed,
+    Event,
     Exited,
     Fetched,
+    Hindered,
     Launched,
+    Lost,
+    Pinned,
     Placed,
+    Preempted,
+    Progressed,
     Provisioned,
     ResultsStored,
     StoringFailed,
@@ -23,7 +30,7 @@ from weft.model.failures import Code, Failure
 from weft.model.gang import Gang
 from weft.model.instructions import Dequeue, Enqueue, Fetch, Launch, Provision, Release, Retire, Stop, Store
 from weft.model.lifecycle import EDGES, Refused, advance, next_wake, submitted
-from weft.model.status import Binding, Desire, Exit, State, Stored, TaskState
+from weft.model.status import Binding, Desire, Exit, Progress, State, Stored, TaskState
 
 BROKEN = Failure(Code.COMMAND_NOT_FOUND, "worker-0: no command 'trian'", "worker-0")
 LOST = Failure(Code.SUPERVISOR_LOST, "the process that watched it was killed")
@@ -46,6 +53,40 @@ def with_service(**gang: object) -> Gang:
 
 def states(story: Story) -> list[str]:
     return [state.value for state in story.states]
+
+
+class TestData:
+    FAR = Progress("reading dataset faces", 3 << 20, 12 << 20, 1 << 20)
+
+    def test_how_far_it_is_is_told_while_it_comes_and_not_later(self) -> None:
+        story = Story(a_gang(needs_fetch=True)).downloading()
+        story.hears(Progressed(story.status.launch, self.FAR))
+        assert story.status.progress == self.FAR
+        assert story.status.reason == "reading dataset faces: 3 MiB of 12 MiB at 1 MiB/s"
+        assert b'"allBytes":12582912' in story.status.dump()
+        assert story.hears(Fetched()).status.progress is None
+        story.hears(Progressed(story.status.launch, self.FAR))
+        assert story.hears(story.launched()).status.progress is None
+        assert story.status.reason is None
+
+    def test_it_is_forgotten_when_the_job_is_stopped(self) -> None:
+        story = Story(a_gang(needs_fetch=True)).downloading()
+        story.hears(Progressed(story.status.launch, self.FAR), Asked(Desire.CANCEL))
+        story.hears(Undone(story.status.launch, BROKEN))
+        assert story.status.state is State.CANCELLED
+        assert story.status.progress is None
+
+    def test_it_is_brought_again_wherever_tasks_start_again_but_code_is_not(self) -> None:
+        for datasets, again in (((("faces", "0" * 32),), True), ((), False)):
+            story = Story(pair("on-failure", needs_fetch=True)).downloading()
+            story.hears(Pinned(datasets), Fetched()).hears(story.launched()).ends("worker-0", 1)
+            story.now += 60
+            story.instructions.clear()
+            story.hears(Woke(), Provisioned())
+            assert (Fetch() in story.instructions) is again
+            if again:
+                assert story.status.state is State.DOWNLOADING
+                assert story.status.task("worker-1").state is TaskState.RUNNING
 
 
 class TestTheWayToTheEnd:
@@ -352,6 +393,15 @@ class TestHalt:
         story = Story(pair()).deploying().hears(Provisioned(), Asked(Desire.HALT))
         assert story.told_now(story.launched()) == [Stop(("worker-0", "worker-1"), 30.0)]
 
+    @pytest.mark.parametrize(
+        "wish", [Asked(Desire.HALT), Asked(Desire.CANCEL), Asked(Desire.DELETE), Preempted("big")]
+    )
+    def test_a_start_that_may_take_for_ever_is_told_at_once_that_it_need_not_go_on(self, wish: Event) -> None:
+        story = Story(pair()).deploying().hears(Provisioned())
+        assert story.told_now(wish) == [Stop((), 30.0)]
+        story.hears(Undone(1, BROKEN))
+        assert story.status.state not in (State.DEPLOYING, State.FAILED)
+
     def test_during_a_restart_the_tasks_that_run_are_stopped(self) -> None:
         """They used to run on for ever when the halt came between the restart's commit and its start."""
         story = Story(pair("on-failure")).running().ends("worker-1", code=1).wakes().hears(Asked(Desire.HALT))
@@ -486,3 +536,62 @@ def test_what_happened_while_no_server_was_there_keeps_its_own_time() -> None:
     status = advance(status, Launched(1, ((gang.tasks[0].name, 7),), time=11.0), gang, now=50.0).status
     status = advance(status, Exited(gang.tasks[0].name, 1, Exit(code=0), time=12.0), gang, now=50.0).status
     assert (status.started, status.tasks[0].started, status.tasks[0].finished) == (11.0, 11.0, 12.0)
+
+
+class TestAStartThatDoesNotGetOn:
+    def test_why_is_told_once_and_forgotten_when_it_has_started(self) -> None:
+        story = Story(a_gang()).deploying().hears(Provisioned())
+        before = story.status
+        outcome = advance(before, Hindered(1, "its image is slow to come"), story.gang, story.now)
+        assert outcome.status.reason == outcome.cause == "its image is slow to come"
+        assert outcome.status.state is State.DEPLOYING
+        assert not outcome.instructions
+        story.hears(Hindered(1, "its image is slow to come"))
+        again = advance(story.status, Hindered(1, "its image is slow to come"), story.gang, story.now)
+        assert again.status is story.status, "the same words are no news"
+        assert story.hears(story.launched()).status.reason is None
+
+    def test_of_an_earlier_start_or_a_job_that_is_to_end_nothing_is_told(self) -> None:
+        story = Story(a_gang()).deploying().hears(Provisioned())
+        assert story.hears(Hindered(7, "old")).status.reason != "old"
+        story.hears(Asked(Desire.CANCEL), Hindered(1, "late"))
+        assert story.status.reason != "late"
+
+
+class TestCodes:
+    """What is wrong is a word for programs beside the sentence, for as long as the sentence holds."""
+
+    def test_what_hinders_a_start(self) -> None:
+        story = Story(a_gang()).deploying().hears(Provisioned())
+        story.hears(Hindered(1, "worker-0: image x cannot be pulled", Code.IMAGE_PULL))
+        assert story.status.reason_code is Code.IMAGE_PULL
+        assert b'"reasonCode":"IMAGE_PULL"' in story.status.dump()
+        assert story.hears(story.launched()).status.reason_code is None
+
+    def test_who_takes_a_task_away_and_that_it_is_gone(self) -> None:
+        story = Story(a_gang()).running()
+        story.hears(Disturbed("worker-0", 1, "preempting to accommodate another", Code.PREEMPTED))
+        assert story.status.reason_code is Code.PREEMPTED
+        assert story.hears(Lost(("worker-0",), "node-0")).status.reason_code is Code.NODE_LOST
+        evicted = Lost(("worker-0",), "node-0", "evicted", Code.EVICTED)
+        assert Story(a_gang()).running().hears(evicted).status.reason_code is Code.EVICTED
+
+    def test_giving_way_and_waiting_again(self) -> None:
+        story = Story(a_gang()).running().hears(Preempted("other"))
+        assert story.status.reason_code is Code.PREEMPTED
+        story.ends("worker-0", 1)
+        assert (story.status.state, story.status.reason_code) == (State.PREEMPTED, Code.PREEMPTED)
+        assert story.hears(Admitted()).status.reason_code is None
+
+    def test_restarts_and_the_end(self) -> None:
+        story = Story(pair("on-failure")).running().ends("worker-0", 3)
+        assert (story.status.state, story.status.reason_code) == (State.RESTARTING, Code.EXIT_CODE)
+        broken = Story(a_gang()).running().ends("worker-0", 3)
+        assert (broken.status.state, broken.status.reason_code) == (State.FAILED, Code.EXIT_CODE)
+
+    def test_a_start_that_is_tried_again_is_told_with_its_code_in_the_history(self) -> None:
+        story = Story(a_gang()).deploying().hears(Provisioned())
+        full = Failure(Code.CANNOT_START, "worker-0: node n did not take it", "worker-0")
+        outcome = advance(story.status, Undone(1, full, temporary=True), story.gang, story.now)
+        assert (outcome.code, outcome.status.state) == (Code.CANNOT_START, State.QUEUED)
+        assert outcome.status.reason_code is None
