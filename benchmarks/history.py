@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import job
 
-from weft.backends.local.folders import JobFolder
+from weft.backends.folders import JobFolder
 from weft.control import live
 from weft.jobtypes.complete import read_job
 from weft.model import events, lifecycle

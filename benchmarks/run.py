@@ -21,6 +21,7 @@ NAMES = (
     "latency",
     "overhead",
     "cli",
+    "page",
     "scale",
     "scheduler_speed",
     "simulator",
@@ -29,7 +30,19 @@ NAMES = (
     "time_to_accuracy",
     "worker_scaling",
     "chaos",
+    "data_read",
+    "data_ingest",
+    "data_open",
+    "data_fuse",
+    "kubernetes_binding",
+    "kubernetes_start",
+    "kubernetes_footprint",
+    "kubernetes_failover",
 )
+ON_A_CLUSTER = tuple(name for name in NAMES if name.startswith("kubernetes_"))
+OF_DATA = tuple(name for name in NAMES if name.startswith("data_"))
+NEEDED = tuple(name for name in NAMES if name not in ON_A_CLUSTER)
+"""Without these there is no page; the others need a testbed of their own."""
 TITLES = {
     "time_to_accuracy": "Time to accuracy while workers are killed",
     "worker_scaling": "How many workers a job should have",
@@ -43,7 +56,7 @@ BEGIN, END = "<!-- results: begin (benchmarks/run.py writes this part) -->", "<!
 def main() -> None:
     parser = arguments("Measure every claim.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
-    parser.add_argument("--no-peers", action="store_true", help="leave Slurm and Ray out")
+    parser.add_argument("--no-peers", action="store_true", help="leave Slurm, Ray and MosaicML out")
     parser.add_argument("--install-peers", action="store_true", help="install Slurm and Ray first")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="the Philly trace, for the simulator")
     options = parser.parse_args()
@@ -56,7 +69,7 @@ def main() -> None:
     summarize(results, claims, options.quick)
     print()
     print_claims(claims)
-    if not options.quick and len(results) == len(NAMES):
+    if not options.quick and {*NEEDED} <= {document["name"] for document in results}:
         write_page(results, claims)
     if failed:
         raise SystemExit(f"did not run: {', '.join(failed)}")
@@ -68,8 +81,9 @@ def measure(name: str, options: Any) -> bool:
     command = [sys.executable, str(BENCHMARKS / f"{name}.py")]
     command += ["--quick"] if options.quick else []
     command += ["--trace", str(options.trace)] if name == "simulator" and options.trace else []
-    if name == "throughput":
+    if name in ("throughput", "data_read"):
         command += ["--no-peers"] if options.no_peers else []
+    if name == "throughput":
         command += ["--install-peers"] if options.install_peers else []
     print(f"\n── {name} ──", flush=True)
     return subprocess.run(command, check=False).returncode == 0
@@ -126,6 +140,15 @@ def page_tables(results: list[dict[str, Any]], claims: list[dict[str, Any]]) -> 
             *markdown(("What", "Median"), beyond(by_name)),
             "",
             *(line for name, title in TITLES.items() for line in section(title, by_name[name])),
+            "## Datasets",
+            "",
+            *(line for name in OF_DATA for line in tables(by_name[name])),
+            "## On Kubernetes",
+            "",
+            "On a testbed on the same machine (testbed.md): a real API server, etcd and kubelet, and simulated nodes.",
+            "",
+            *(line for name in ON_A_CLUSTER if name in by_name for line in tables(by_name[name])),
+            *(f"`{name}` was not measured at full size yet." for name in ON_A_CLUSTER if name not in by_name),
         )
     )
 
@@ -186,6 +209,11 @@ def section(title: str, document: dict[str, Any]) -> list[str]:
         f"![{title}](images/{document['picture']})",
         "",
     ]
+    return lines + tables(document)
+
+
+def tables(document: dict[str, Any]) -> list[str]:
+    lines: list[str] = []
     for table in document["tables"]:
         lines += [table["caption"], "", *markdown(table["titles"], table["rows"]), ""]
     return lines

@@ -66,6 +66,7 @@ def main() -> None:
         Claim("A cycle with 10,000 waiting jobs of 4 kinds that do not fit", middle["fewKindsMs"], 10.0, " ms"),
         Claim("A cycle with 10,000 waiting jobs of 500 kinds that do not fit",
               middle["manyKindsMs"], 10.0, " ms"),
+        Claim("… half of which ask for what no node has, and all wait for an hour", middle["longMs"], 10.0, " ms"),
         Claim("A placement on 5,000 nodes against one on 500", middle["growth"], 3.0, "×"),
         Claim("Books of 10,000 running jobs on 5,000 nodes rebuilt", middle["rebuildSeconds"], 3.0, " s"),
     ]  # fmt: skip
@@ -250,6 +251,16 @@ def hopeless_ms(kinds: int) -> float:
     return repeated(hopeless(kinds, 8), 100.0)
 
 
+def hopeless_for_long_ms(kinds: int = 500) -> float:
+    """Who waits longer than the policy's patience is promised a start; half of these ask for what no node has."""
+    state = full_of(8)
+    shapes = [gang(2 + number % 7, cpu=1000 + number + 1_000_000 * (number % 2)) for number in range(kinds)]
+    for number in range(10_000):
+        state.submit(Waiting(f"j-{number}", f"j-{number}", shapes[number % kinds], 0, 90.0))
+    apply(state, 4000.0)
+    return repeated(state, 4000.0)
+
+
 def hopeless_after_an_end_ms(kinds: int) -> float:
     """The same, where a job of one GPU has ended since, so that everybody must be asked again."""
     state = hopeless(kinds, 1)
@@ -314,6 +325,7 @@ MEASURES: dict[str, Callable[[], float]] = {
     "idleMs": idle_ms,
     "fewKindsMs": lambda: hopeless_ms(4),
     "manyKindsMs": lambda: hopeless_ms(MANY),
+    "longMs": lambda: hopeless_for_long_ms(MANY),
     "fewKindsAfterAnEndMs": lambda: hopeless_after_an_end_ms(4),
     "manyKindsAfterAnEndMs": lambda: hopeless_after_an_end_ms(MANY),
     "newKindMs": new_kind_ms,
