@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
+PAGE := $(shell find ui -name node_modules -prune -o -type f -print)
 
 .PHONY: install demo test check bench lint format clean system-test-packages k8s-testbed k8s-testbed-down
 
 install: $(STAMP)  ## make .venv with Weft and what the demo needs
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml scripts/build_page.py $(PAGE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Weft needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || sh scripts/install-venv.sh
 	@echo "making $(VENV) and installing Weft into it"
@@ -27,11 +28,11 @@ $(DEV_STAMP): $(STAMP)
 demo: $(STAMP)  ## train a small model with 1 parameter server and 3 workers
 	@$(BIN)/python scripts/demo.py
 
-test: $(DEV_STAMP) system-test-packages  ## everything: lint, types, unit tests, tests on real processes, coverage
+test: $(DEV_STAMP) system-test-packages  ## everything: lint, types, unit tests, tests on real processes, on a cluster and in a browser
 	$(BIN)/python scripts/test.py
 
 check: $(DEV_STAMP) lint  ## the inner loop: lint, types, rooms, unit tests; under 90 seconds
-	$(BIN)/python -m pytest tests/unit -n 2 --dist worksteal
+	$(BIN)/python -m pytest tests/unit -m "not slow" -n 2 --dist worksteal
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
@@ -56,4 +57,4 @@ system-test-packages:
 	@sh scripts/system-test-packages.sh
 
 clean:
-	rm -rf $(VENV) .coverage* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) ui/node_modules src/weft/server/page .artifacts .coverage* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis
