@@ -111,7 +111,7 @@ class Testbed:
     @contextlib.contextmanager
     def custom_resources(self) -> Iterator[None]:
         """Weft's own, as deploy/ installs them; they go again with what is in them, if they were not there before."""
-        crds = str(BENCHMARKS.parent / "deploy" / "crds")
+        crds = str(BENCHMARKS.parent / "deploy" / "chart" / "crds")
         there = self._has("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.weft.dev")
         self._kubectl("apply", "-f", crds)
         self._kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", crds)

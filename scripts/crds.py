@@ -1,4 +1,4 @@
-"""Write deploy/crds from the models: `python scripts/crds.py`."""
+"""Write deploy/chart/crds from the models: `python scripts/crds.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import yaml
 
 from weft.backends.kubernetes.crds import KINDS, Kind, crd
 
-TARGET = Path(__file__).resolve().parent.parent / "deploy" / "crds"
+TARGET = Path(__file__).resolve().parent.parent / "deploy" / "chart" / "crds"
 HEAD = "# Made from the models by `python scripts/crds.py`; change those.\n"
 
 

@@ -20,7 +20,7 @@ from weft.operator.operator import ABSENT
 from .conftest import lacking
 
 ROOT = Path(__file__).parents[2]
-CRDS = ROOT / "deploy" / "crds"
+CRDS = ROOT / "deploy" / "chart" / "crds"
 NAMES = [kind.full_name for kind in KINDS]
 SIMULATED = {"selector": {"testbed.weft.dev/kind": "simulated"}}
 EXAMPLES = sorted(ROOT.glob("examples/*/job.yaml"))

@@ -17,7 +17,7 @@ from .test_jobs import SIMULATED
 from .watching import Watched
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("testbed_only", "installed")]
-CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+CRDS = Path(__file__).parents[2] / "deploy" / "chart" / "crds"
 MINE = "weft.dev/instance"
 BUSYBOX = SHELL_IMAGE
 SMALL = {"worker": {"resources": {"cpu": 0.1, "memory": "64Mi"}}}
