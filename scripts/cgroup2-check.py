@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
-MODULES = [
-    "virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
-    "netfs", "fscache", "9pnet", "9pnet_virtio", "9p",
-]  # fmt: skip
-"""What Debian's kernel needs to see a folder of its host, in the order of loading."""
+WANTED = ["virtio_pci", "9pnet_virtio", "9p"]
+"""What Debian's kernel needs to see a folder of its host; what these need in turn they say themselves, and not every kernel the same."""
 INIT = """#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 for module in {modules}; do /bin/busybox insmod /modules/$module.ko || echo "cannot load $module"; done
@@ -43,11 +42,11 @@ def main() -> None:
     qemu, busybox = shutil.which("qemu-system-x86_64"), shutil.which("busybox")
     if qemu is None or busybox is None:
         skip("qemu-system-x86_64 or busybox is missing (apt-get install qemu-system-x86 busybox-static)")
-    kernel, modules = fetch_kernel()
+    cache = fetch_kernel()
     with tempfile.TemporaryDirectory() as folder:
         image = Path(folder) / "initramfs"
-        pack(image, modules, Path(busybox))
-        print(json.dumps(boot(qemu, kernel, image), indent=1))
+        pack(image, in_order(cache / "modules"), Path(busybox))
+        print(json.dumps(boot(qemu, cache / "vmlinuz", image), indent=1))
 
 
 def skip(why: str) -> NoReturn:
@@ -55,8 +54,8 @@ def skip(why: str) -> NoReturn:
     raise SystemExit(SKIP)
 
 
-def fetch_kernel() -> tuple[Path, Path]:
-    """The kernel and its modules, from the cache or from Debian."""
+def fetch_kernel() -> Path:
+    """A folder with the kernel and its modules, from the cache or from Debian."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     cache = caches / "weft-cgroup2"
     if not (cache / "vmlinuz").exists():
@@ -67,7 +66,7 @@ def fetch_kernel() -> tuple[Path, Path]:
             unpack_kernel(Path(folder))
             shutil.rmtree(cache, ignore_errors=True)
             (Path(folder) / "kept").rename(cache)
-    return cache / "vmlinuz", cache / "modules"
+    return cache
 
 
 def unpack_kernel(folder: Path) -> None:
@@ -80,10 +79,26 @@ def unpack_kernel(folder: Path) -> None:
     run("apt-get", "download", "-qq", package, cwd=folder)
     run("dpkg-deb", "-x", str(next(folder.glob("*.deb"))), "all", cwd=folder)
     (folder / "kept" / "modules").mkdir(parents=True)
-    for module in MODULES:
-        found = next((folder / "all").rglob(f"{module}.ko"))
+    for found in in_order(folder / "all"):
         found.rename(folder / "kept" / "modules" / found.name)
     next((folder / "all" / "boot").glob("vmlinuz-*")).rename(folder / "kept" / "vmlinuz")
+
+
+def in_order(folder: Path) -> list[Path]:
+    """The modules that are wanted, each behind those that it needs."""
+    there = {path.stem: path for path in folder.rglob("*.ko")}
+    found: dict[str, Path] = {}
+
+    def add(name: str) -> None:
+        if name not in found:
+            needs = re.search(rb"\0depends=([^\0]*)\0", there[name].read_bytes())
+            for other in needs[1].decode().split(",") if needs and needs[1] else ():
+                add(other)
+            found[name] = there[name]
+
+    for name in WANTED:
+        add(name)
+    return list(found.values())
 
 
 def run(*command: str, cwd: Path) -> str:
@@ -93,18 +108,21 @@ def run(*command: str, cwd: Path) -> str:
     return done.stdout
 
 
-def pack(image: Path, modules: Path, busybox: Path) -> None:
+def pack(image: Path, modules: list[Path], busybox: Path) -> None:
     """The first files that the kernel sees: busybox, the modules, and what to do with them."""
     init = INIT.format(
-        modules=" ".join(MODULES), sources=SOURCES, python=sys.executable, script=Path(__file__).resolve()
+        modules=" ".join(module.stem for module in modules),
+        sources=SOURCES,
+        python=sys.executable,
+        script=Path(__file__).resolve(),
     )
     with image.open("wb") as archive:
         for folder in ("bin", "proc", "host", "modules"):
             archive.write(entry(folder, 0o040755))
         archive.write(entry("bin/busybox", 0o100755, busybox.read_bytes()))
         archive.write(entry("init", 0o100755, init.encode()))
-        for module in MODULES:
-            archive.write(entry(f"modules/{module}.ko", 0o100644, (modules / f"{module}.ko").read_bytes()))
+        for module in modules:
+            archive.write(entry(f"modules/{module.name}", 0o100644, module.read_bytes()))
         archive.write(entry("TRAILER!!!", 0))
 
 
@@ -118,7 +136,7 @@ def entry(name: str, mode: int, data: bytes = b"") -> bytes:
 
 def boot(qemu: str, kernel: Path, image: Path) -> dict[str, Any]:
     machine = [
-        qemu, "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "512", "-nodefaults", "-nographic", "-no-reboot",
+        qemu, "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "1024", "-nodefaults", "-nographic", "-no-reboot",
         "-serial", "stdio", "-kernel", str(kernel), "-initrd", str(image),
         "-append", "console=ttyS0 quiet panic=-1 mitigations=off",
         "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
@@ -147,6 +165,13 @@ print((process_time() - used) / (monotonic() - begun))
 """
 STRAY = "import os, time; os.fork() or (os.setsid(), time.sleep(1000))"
 AFFINITY = "import os; print(sorted(os.sched_getaffinity(0)))"
+SWALLOWS = "x=$(/bin/busybox yes | /bin/busybox head -c 100000000)"
+PLACE = Path("/run/containers")
+PODMAN = [
+    "/usr/bin/podman", f"--root={PLACE}/root", f"--runroot={PLACE}/run", f"--tmpdir={PLACE}/tmp", "--storage-driver=vfs",
+    "--events-backend=none", f"--runtime={shutil.which('crun') or shutil.which('runc', path='/usr/bin:/usr/sbin')}",
+]  # fmt: skip
+"""Where nothing of this machine's can be written."""
 
 
 def inside() -> None:
@@ -165,21 +190,51 @@ def inside() -> None:
     }
     cgroups.forget(found)
     told["forgotten"] = not Path(str(found.memory)).exists()
+    told["container"] = container(16 << 20)
     print(MARK + json.dumps(told), flush=True)
 
 
+def container(limit: int) -> dict[str, Any]:
+    """One that wants more than its limit, in a group that outlives it, as the local engine starts them."""
+    import tarfile
+
+    from weft.backends.local.commands import below
+    from weft.backends.local.containergroups import ContainerGroups
+
+    for folder in (PLACE, Path("/dev/shm")):
+        folder.mkdir(exist_ok=True)
+        subprocess.run(["/usr/bin/mount", "-t", "tmpfs", "none", folder], check=True)
+    os.environ |= {"TMPDIR": str(PLACE), "HOME": str(PLACE), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    with tarfile.open(PLACE / "image.tar", "w") as archive:
+        archive.add(str(shutil.which("busybox")), "bin/busybox")
+    subprocess.run([*PODMAN, "import", PLACE / "image.tar", "localhost/x:1"], check=True, capture_output=True)
+    groups = ContainerGroups("weft-contained")
+    manager, flags = below(PODMAN[0], groups.parent("x"))
+    limits = [f"--memory={limit}", f"--memory-swap={limit}", "--ulimit=nofile=1024:1024", "--network=host"]
+    shell = ["localhost/x:1", "/bin/busybox", "sh", "-c", SWALLOWS]
+    told = begin("x", [*PODMAN, *manager, "run", *flags, "--rm", *limits, *shell], groups.plan("x"))
+    groups.forget()
+    return told | {"left": Path(f"/sys/fs/cgroup/{groups.label}").exists()}
+
+
 def task(found: Any, name: str, request: Any, program: str, cpus: list[int] | None = None) -> dict[str, Any]:
+    groups, notes = found.task(name, request)
+    return begin(name, [sys.executable, "-S", "-c", program], groups, notes, cpus)
+
+
+def begin(
+    name: str, argv: list[str], groups: Any, notes: Sequence[str] = (), cpus: list[int] | None = None
+) -> dict[str, Any]:
     """Run a program as a supervisor does; how it ended and what it printed."""
     import select
 
     from weft.backends.logs import TaskLogReader
     from weft.runtime.taskprocess import TaskProcess
 
-    groups, notes = found.task(name, request)
     folder = Path(tempfile.mkdtemp(dir="/run"))
     process = TaskProcess(
         {
-            "name": name, "argv": [sys.executable, "-S", "-c", program], "env": {"PATH": "/usr/bin:/bin"}, "cwd": str(folder),
+            "name": name, "argv": argv, "env": {"PATH": "/usr/bin:/bin", **os.environ}, "cwd": str(folder),
             "dir": str(folder), "cpus": cpus or [], "cgroups": groups, "notes": list(notes),
             "log": {"segment": 1 << 20, "keep": 2, "rate": 1 << 20}, "metrics": [],
         }

@@ -38,3 +38,11 @@ def test_limits_by_cgroup_version_2(checked: dict[str, Any]):
     assert all(task["notes"] == [] for task in (hungry, busy, pinned, stray)), "every limit was set"
     assert checked["left"] == [], "each group is gone with its task, and so are the processes in it"
     assert checked["forgotten"]
+
+
+def test_a_container_by_cgroup_version_2_tells_its_peak(checked: dict[str, Any]):
+    told, limit = checked["container"], 16 << 20
+    assert (told["code"], told["oom"], told["grouped"]) == (137, True, True), told
+    assert limit * 0.9 < told["peak"] < limit * 1.01
+    assert told["cpu"] > 0
+    assert not told["left"]

@@ -222,7 +222,21 @@ def test_a_container_that_runs_out_of_memory_says_so(new_server, containers: Eng
         sh(script, name="hungry", image=IMAGE, roles={"worker": {"resources": resources}}), timeout=60
     )
     assert done["status"]["failure"]["code"] == "OUT_OF_MEMORY", server.text("hungry")
-    assert "16 MiB" in done["status"]["failure"]["message"]
+    assert "it reached its limit of 16 MiB (peak 16 MiB)" in done["status"]["failure"]["message"]
+
+
+def test_what_a_container_used_is_known(new_server, containers: Engine):
+    """Of the container, not of the program that started it."""
+    server = new_server("--cpu", "4", **containers.settings)
+    script = "x=$(/bin/busybox yes | /bin/busybox head -c 20000000); i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo done"
+    resources = {"cpu": 0.5, "memory": "200Mi"}
+    done = server.run(
+        sh(script, name="eats", image=IMAGE, roles={"worker": {"resources": resources}}), timeout=60
+    )
+    assert done["status"]["state"] == "COMPLETED", server.text("eats")
+    [task] = done["status"]["tasks"]
+    assert 20_000_000 < task["exit"]["peakMemory"] < 200 << 20
+    assert task["exit"]["cpuSeconds"] > 0.2
 
 
 def test_an_image_that_cannot_be_pulled_is_named_with_the_reason(new_server, containers: Engine):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from weft.backends.folders import JobFolder, replace_file
 from weft.backends.local import commands
 from weft.backends.local.backend import LocalBackend
 from weft.backends.local.commands import engines_complaint, isolate
+from weft.backends.local.containergroups import ContainerGroups
 from weft.backends.local.machine import Shape
 from weft.backends.local.ports import places_of
 from weft.backends.tasks import Gathering, gather, task_environment
@@ -105,16 +107,75 @@ def test_local_ranks_count_the_tasks_of_a_node(tmp_path: Path) -> None:
 
 
 class TestContainers:
-    def container(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, tool: str, devices: list[int]
-    ) -> tuple[list[str], Mapping[str, str]]:
+    def spec(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, tool: str, devices: list[int], driver: str = ""
+    ) -> dict[str, Any]:
+        """What a supervisor is told of a task that is a container."""
         monkeypatch.setattr(commands, "engine", lambda: f"/usr/bin/{tool}")
+        monkeypatch.setattr(commands, "takes_a_parent", lambda docker: driver == "cgroupfs")
+        monkeypatch.setattr(os, "geteuid", lambda: 0 if driver == "cgroupfs" else 1000)
         shared = gathered(folder, placed(image="cuda:12"))
         env = {"DATA_DIR": "/data", "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
         spec = {"argv": ["train"], "env": env, "cwd": "/code", "dir": "/task", "cpus": [1]}
         [task] = shared.job.gang.tasks
         own = JobFolder(str(folder), shared.job.uid)
-        return isolate(shared, own, task, spec, "/home", devices).argv, env
+        groups = folder / "groups"
+        for hierarchy in ("cpuacct", "memory"):
+            (groups / hierarchy).mkdir(parents=True)
+            (groups / hierarchy / "cgroup.procs").touch()
+        isolated = isolate(shared, own, task, spec, "/home", devices, ContainerGroups("weft-x", groups))
+        return {**spec, "argv": isolated.argv, "cleanup": isolated.cleanup}
+
+    def container(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, tool: str, devices: list[int]
+    ) -> tuple[list[str], Mapping[str, str]]:
+        told = self.spec(folder, monkeypatch, tool, devices)
+        return told["argv"], told["env"]
+
+    @pytest.mark.parametrize(
+        ("tool", "before", "after"),
+        [
+            ("podman", ["--cgroup-manager=cgroupfs"], ["--cgroups=no-conmon"]),
+            ("docker", [], []),
+        ],
+    )
+    def test_it_is_put_below_a_group_that_outlives_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, before: list[str], after: list[str]
+    ) -> None:
+        told = self.spec(tmp_path, monkeypatch, tool, [], driver="cgroupfs")
+        parent = "/weft-x/weft-u1-worker-0-1"
+        head = [f"/usr/bin/{tool}", *before, "run", *after, f"--cgroup-parent={parent}", "--rm"]
+        assert told["argv"][: len(head)] == head
+        assert told["cleanup"][0][: 1 + len(before)] == head[: 1 + len(before)]
+        root = f"{tmp_path}/groups"
+        assert told["cgroups"] == {
+            "folders": [f"{root}/cpuacct{parent}", f"{root}/memory{parent}"],
+            "limits": [],
+            "joins": [],
+            "peak": f"{root}/memory{parent}/memory.max_usage_in_bytes",
+            "cpu": f"{root}/cpuacct{parent}/cpuacct.usage",
+        }
+
+    @pytest.mark.parametrize("tool", ["podman", "docker"])
+    def test_where_groups_are_not_ours_to_make_its_engine_makes_its_own(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+    ) -> None:
+        told = self.spec(tmp_path, monkeypatch, tool, [], driver="systemd")
+        assert told["cgroups"] is None
+        assert not any("cgroup" in flag for flag in told["argv"])
+
+    def test_its_group_in_version_2_has_all_in_one_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "cgroup.controllers").touch()
+        plan = ContainerGroups("weft-x", tmp_path).plan("t")
+        own = f"{tmp_path}/weft-x/t"
+        assert plan == {
+            "folders": [own],
+            "limits": [],
+            "joins": [],
+            "peak": f"{own}/memory.peak",
+            "oom": f"{own}/memory.events",
+            "cpu": f"{own}/cpu.stat",
+        }
 
     def test_podman_is_given_gpus_by_their_names_in_cdi(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -239,6 +300,26 @@ class TestExits:
         assert found is not None
         assert found.code is Code.OUT_OF_MEMORY
         assert "reached its limit of 1 MiB (peak 1 MiB)" in found.message
+
+    @pytest.mark.parametrize(
+        ("line", "words"),
+        [
+            ({"peak": 2**20 + 4096, "grouped": True}, "reached its limit of 1 MiB (peak 1 MiB)"),
+            ({"peak": 2**19, "grouped": True, "oom": True}, "reached its limit of 1 MiB (peak 512 KiB)"),
+            ({"peak": 2**25, "grouped": False}, "most likely at its memory limit of 1 MiB"),
+            ({"peak": 2**25}, "most likely at its memory limit of 1 MiB"),  # of an older supervisor
+            ({"peak": 2**19, "grouped": True}, None),  # somebody else killed it
+        ],
+    )
+    def test_a_container_that_was_killed_says_what_is_known(
+        self, tmp_path: Path, line: dict[str, Any], words: str | None
+    ) -> None:
+        job = placed(image="x:1", roles={"worker": {"resources": {"memory": "1Mi"}}})
+        found = self.failure(tmp_path, job, code=137, **line)
+        assert (found is None) == (words is None)
+        if found is not None and words is not None:
+            assert found.code is Code.OUT_OF_MEMORY
+            assert words in found.message
 
     def test_what_ended_well_did_not_fail(self, tmp_path: Path) -> None:
         assert self.failure(tmp_path, placed(), code=0, oom=True) is None

@@ -201,7 +201,8 @@ class TaskProcess:
                 subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
             except (OSError, subprocess.TimeoutExpired) as problem:
                 self.notes.append(f"clean-up {argv[0]}: {problem}")
-        peak, oom = self._memory(usage.ru_maxrss * 1024)
+        peak, oom = self._memory()
+        cpu = self._grouped_cpu() or usage.ru_utime + usage.ru_stime
         if self.collector is not None:
             self.collector.close()
             self.notes += self.collector.notes
@@ -216,8 +217,9 @@ class TaskProcess:
             "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
             "oom": oom,
             "unjoined": self._unjoined(),
-            "peak": peak,
-            "cpu": round(usage.ru_utime + usage.ru_stime, 3),
+            "peak": peak or usage.ru_maxrss * 1024,
+            "grouped": peak > 0,
+            "cpu": round(cpu, 3),
             "notes": self.notes,
         }
 
@@ -243,15 +245,16 @@ class TaskProcess:
                 except ProcessLookupError:
                     pass
 
-    def _memory(self, peak: int) -> tuple[int, bool]:
-        """Peak bytes, and whether the kernel killed for going over the limit."""
+    def _memory(self) -> tuple[int, bool]:
+        """The most bytes that counted against the limit, if a group has counted, and whether the kernel killed for going over it."""
         groups = self.spec.get("cgroups") or {}
-        oom = False
-        if groups.get("peak"):
-            peak = _number(groups["peak"]) or peak  # what counted against the limit
-        if groups.get("oom"):
-            oom = _counter(groups["oom"], "oom_kill") > 0
-        return peak, oom
+        peak = _number(groups["peak"]) if groups.get("peak") else 0
+        return peak, bool(groups.get("oom")) and _counter(groups["oom"], "oom_kill") > 0
+
+    def _grouped_cpu(self) -> float:
+        """Seconds, where a group is asked for them: nanoseconds in version 1, among others as microseconds in version 2."""
+        place = (self.spec.get("cgroups") or {}).get("cpu")
+        return (_number(place) / 1e9 or _counter(place, "usage_usec") / 1e6) if place else 0.0
 
     def _unjoined(self) -> str | None:
         """The group that would not take the task, which then never ran."""
@@ -286,6 +289,12 @@ class TaskProcess:
 
 
 def _remove_cgroup(path: str) -> None:
+    """With those below it that an engine left there."""
+    for folder, _, _ in os.walk(path, topdown=False):
+        _remove_group(folder)
+
+
+def _remove_group(path: str) -> None:
     for _ in range(50):
         try:
             os.rmdir(path)

@@ -23,6 +23,7 @@ from weft.backends.api import Assignment, Cached, Listener, Surroundings, TaskUs
 from weft.backends.files import JobFiles
 from weft.backends.folders import replace_file
 from weft.backends.local import cgroups, commands, machine, stacks, usage
+from weft.backends.local.containergroups import ContainerGroups
 from weft.backends.local.datasets import NodeData
 from weft.backends.local.pinning import Pinning
 from weft.backends.local.ports import Ports, places_of
@@ -100,6 +101,7 @@ class LocalBackend(JobFiles):
         self._meter = usage.Meter()
         self._pinning = Pinning({node.name: node.cpu_ids for node in self._nodes}, usage.descendants)
         self._cgroups = cgroups.Cgroups()
+        self._container_groups: ContainerGroups
         self._adopted: dict[tuple[str, int], Adopted] = {}
         self._births: dict[tuple[str, str], tuple[int, int]] = {}
         self._kills: dict[tuple[str, str, int], Patience] = {}
@@ -128,6 +130,7 @@ class LocalBackend(JobFiles):
         self._datasets.start(surroundings.lent, surroundings.nodes_changed)
         label = "weft-" + hashlib.sha256(self.home.encode()).hexdigest()[:12]
         self._cgroups = cgroups.discover(label)
+        self._container_groups = ContainerGroups(label)
         for folder in (self.jobs, self.data, self.tmp):
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
         self._sweep_tmp()
@@ -161,6 +164,7 @@ class LocalBackend(JobFiles):
         await self._datasets.close()
         self._pool.close()
         cgroups.forget(self._cgroups)
+        self._container_groups.forget()
 
     # ── a job's way to its start ──
 
@@ -230,6 +234,8 @@ class LocalBackend(JobFiles):
                 Code.CANNOT_START, f"node {binding.node} is no longer part of this machine", task.name
             )
         groups, notes = self._cgroups.task(f"{job.uid}-{task.name}-{launch}", task.request)
+        if image_of(job, task) is not None:  # its engine limits it
+            groups, notes = None, ()
         reads_data = bool(job.spec.datasets)
         data = self._datasets.folder(folder, node.name) if reads_data else self.data
         paths = folder.paths(task.name, launch, data)
@@ -252,7 +258,7 @@ class LocalBackend(JobFiles):
             message["reads"] = self._datasets.reads(folder, node.name)
         real = {gpu.index for gpu in node.gpus if not gpu.virtual}
         devices = [index for index in binding.gpus if index in real]
-        isolated = commands.isolate(shared, folder, task, message, self.home, devices)
+        isolated = commands.isolate(shared, folder, task, message, self.home, devices, self._container_groups)
         message["argv"], message["cleanup"] = isolated.argv, isolated.cleanup
         return message
 
@@ -306,8 +312,8 @@ class LocalBackend(JobFiles):
             code=line["code"],
             signal=line["signal"],
             failure=Failure(*cause, task.name) if cause else None,
-            peak_memory=None if image else line["peak"],
-            cpu_seconds=line["cpu"],
+            peak_memory=_peak(line, task, image),
+            cpu_seconds=line["cpu"] if image is None or line.get("grouped") else None,
             notes=tuple(line["notes"]),
         )
 
@@ -323,16 +329,17 @@ class LocalBackend(JobFiles):
         if image and line["code"] == FAILED_ENGINE:
             why = commands.engines_complaint(image, self.log_tail(job.uid, task.name))
             return (Code.CANNOT_START, f"{task.name}: {why}") if why else None
-        if image and limit and line["code"] == KILLED_IN_CONTAINER:
+        peak = _peak(line, task, image)
+        if image and limit and peak is None and line["code"] == KILLED_IN_CONTAINER:
             # the engine does not say why; nobody else kills a task that is not being stopped
             return Code.OUT_OF_MEMORY, (
                 f"{task.name} was killed in its container, most likely at its memory limit of {limit}; "
                 "ask for more with resources.memory"
             )
-        if line["oom"]:
+        if line["oom"] or (image and line["code"] == KILLED_IN_CONTAINER and peak == task.request.memory):
             return Code.OUT_OF_MEMORY, (
                 f"{task.name} ran out of memory: it reached its limit{limit and f' of {limit}'} "
-                f"(peak {show_bytes(line['peak'])}); ask for more with resources.memory"
+                f"(peak {show_bytes(peak or 0)}); ask for more with resources.memory"
             )
         return None
 
@@ -544,6 +551,14 @@ class LocalBackend(JobFiles):
             (job.uid, t.name): t.pid for job in jobs for t in job.status.tasks if t.state.alive and t.pid
         }
         return self._meter.read(running)
+
+
+def _peak(line: dict[str, Any], task: Task, image: str | None) -> int | None:
+    """The most memory that a task used. Of a container only its group knows it: the process that was started is its engine's.
+    What the kernel counts ahead, a few pages beyond the limit, was never used."""
+    if image is None:
+        return int(line["peak"])
+    return min(int(line["peak"]), task.request.memory or int(line["peak"])) if line.get("grouped") else None
 
 
 async def _one_by_one(turns: Iterator[None]) -> None:

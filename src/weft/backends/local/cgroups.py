@@ -186,7 +186,11 @@ def _hand_down(root: Path) -> None:
 def forget(cgroups: Cgroups) -> None:
     """Remove the server's own groups where no task lives in them."""
     for place in {cgroups.memory, cgroups.cpu} - {None}:
-        try:
-            Path(str(place)).rmdir()
-        except OSError:
-            continue
+        remove_empty(Path(str(place)))
+
+
+def remove_empty(group: Path) -> None:
+    """A group and those below it, as far as no process is in them."""
+    for folder, _, _ in os.walk(group, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)  # noqa: PTH106

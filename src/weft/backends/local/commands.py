@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.backends.api import Assignment
 from weft.backends.folders import JobFolder
+from weft.backends.local.containergroups import ContainerGroups, takes_a_parent
 from weft.backends.tasks import Gathering, image_of
 from weft.model.failures import Code, Permanent
 from weft.model.gang import Request, Task
@@ -74,11 +75,12 @@ def isolate(
     spec: dict[str, Any],
     home: str,
     devices: Sequence[int],
+    groups: ContainerGroups,
 ) -> Isolated:
     """Wrap a task's command as its job asks: plain, in a sandbox, or in a container. `devices` are real GPUs."""
     image = image_of(shared.job, task)
     if image is not None:
-        return _container(shared, folder, task, spec, image, devices)
+        return _container(shared, folder, task, spec, image, devices, groups)
     if shared.job.spec.isolation == "sandbox":
         return Isolated([*_sandbox(spec, home, folder), *spec["argv"]], [])
     return Isolated(spec["argv"], [])
@@ -141,6 +143,7 @@ def _container(
     spec: dict[str, Any],
     image: str,
     devices: Sequence[int],
+    groups: ContainerGroups,
 ) -> Isolated:
     """`podman run` with the job's folder at the same path; variables by name, so that no value is in an argv."""
     tool = engine()
@@ -156,15 +159,28 @@ def _container(
     variables = [f"--env={key}" for key in sorted(env) if key not in hidden]
     for key in OF_THE_ENGINE & os.environ.keys():
         env.setdefault(key, os.environ[key])
+    spec["cgroups"] = groups.plan(name) if _takes_groups(tool) else None
+    manager, into = below(tool, groups.parent(name)) if spec["cgroups"] else ([], [])
     argv = [
-        tool, "run", "--rm", "--name", name, "--network=host", "--pull=missing", "--security-opt=no-new-privileges",
+        tool, *manager, "run", *into, "--rm", "--name", name, "--network=host", "--pull=missing", "--security-opt=no-new-privileges",
         *_limits(task.request, spec["cpus"]), *_gpus(tool, devices), *variables, f"--volume={root}:{root}:ro",
         *(f"--volume={path}:{path}" for path in _writable(spec, folder)),
         *(f"--volume={path}:{path}:ro" for path in spec.get("reads", ())),
         f"--volume={env['DATA_DIR']}:{env['DATA_DIR']}:ro", f"--workdir={spec['cwd']}", image, *spec["argv"],
     ]  # fmt: skip
     remove = ["rm", "--force", "--time=0", "--ignore", name] if _is_podman(tool) else ["rm", "-f", name]
-    return Isolated(argv, [[tool, *remove]])
+    return Isolated(argv, [[tool, *manager, *remove]])
+
+
+def _takes_groups(tool: str) -> bool:
+    return os.geteuid() == 0 if _is_podman(tool) else takes_a_parent(tool)
+
+
+def below(tool: str, parent: str) -> tuple[list[str], list[str]]:
+    """What an engine is told before and after `run` to put a container, and nothing of its own, into a group."""
+    if _is_podman(tool):
+        return ["--cgroup-manager=cgroupfs"], ["--cgroups=no-conmon", f"--cgroup-parent={parent}"]
+    return [], [f"--cgroup-parent={parent}"]
 
 
 def _limits(request: Request, cpus: Sequence[int]) -> list[str]:
