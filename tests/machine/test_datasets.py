@@ -203,6 +203,18 @@ def test_outputs_are_datasets_with_their_lineage(server: Server, faces: Path) ->
     assert "large.bin" in server.text("use")
 
 
+def test_a_dataset_outlives_the_job_that_made_it_but_is_not_made_again_without_it(server: Server) -> None:
+    server.run(sh("echo 1 > $RESULT_DIR/x", name="prep"), "COMPLETED")
+    server.weft("data", "add", "made", "--from-job", "prep")
+    server.delete("prep")
+    again = server.weft("data", "refresh", "made", check=False)
+    assert again.returncode != 0
+    assert "there is no job prep, whose results it is made of" in again.stderr
+    assert "there is no job prep" in dataset(server, "made")["status"]["reason"]
+    server.run(sh("cat $DATA_DIR/made/x", name="reads", datasets=[{"name": "made"}]), "COMPLETED")
+    assert "Traceback" not in server.printed()
+
+
 def test_a_command_can_be_a_source(server: Server) -> None:
     added = server.weft("data", "add", "made", "--command", "sh -c 'seq 5 > $RESULT_DIR/numbers.txt'")
     assert "1 samples" in added.stdout

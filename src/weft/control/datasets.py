@@ -22,14 +22,16 @@ from weft.control.declared import Declared, creation_row
 from weft.control.lineage import SHORT, Version, graph, lineage_of
 from weft.control.live import KIND as JOB
 from weft.control.live import LiveJob
-from weft.control.nosuch import NoDataset, NoNode
+from weft.control.nosuch import NoDataset, NoJob, NoNode
 from weft.model.dataset import Dataset
 from weft.model.failures import Code, Permanent
 from weft.model.job import JobMetadata, TrainingJob, TrainingJobSpec
 from weft.model.lifecycle import Refused
+from weft.model.problems import Invalid
 from weft.model.quantities import show_bytes
 from weft.model.status import Progress, State
 from weft.store.changes import Create, Delete, Happened
+from weft.store.database import StoreError
 
 if TYPE_CHECKING:
     from weft.control.control import Control
@@ -228,7 +230,12 @@ class OperatorDatasets:
             job = await self._made_by(name, dataset)
             told, lineage = self._results_of(job, None), lineage_of(job)
         elif source.output is not None:
-            job = self._control.find(source.output.job)
+            try:
+                job = self._control.find(source.output.job)
+            except NoJob as missing:
+                raise DataFailed(
+                    f"{missing}, whose results it is made of; run it (again), then refresh"
+                ) from None
             if job.project != dataset.metadata.project:
                 raise DataFailed(
                     f"job {job.name} is of project {job.project or '(none)'}: its results are that project's"
@@ -312,9 +319,11 @@ class OperatorDatasets:
             spec=TrainingJobSpec(**{key: value for key, value in spec.items() if value is not None}),
         ).model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
         document["spec"]["command"] = source.command
-        job, _ = await self._control.submit(
-            read_job(document, f"dataset {name}"), dataset.metadata.owner or "weft"
-        )
+        try:
+            asked = read_job(document, f"dataset {name}")
+            job, _ = await self._control.submit(asked, dataset.metadata.owner or "weft")
+        except (Invalid, Refused, StoreError) as problem:
+            raise DataFailed(f"its command cannot be run as a job: {problem}") from None
         ended = asyncio.Event()
         unwatch = self._control.store.watch(lambda event: ended.set() if event.uid == job.uid else None)
         try:
