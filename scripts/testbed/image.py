@@ -75,7 +75,8 @@ def busybox(debian: Path) -> Path:
 def weft(debian: Path) -> Path:
     with step("making the image of Weft"):
         project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-        requirements = [*project["dependencies"], *project["optional-dependencies"]["kubernetes"]]
+        extras = project["optional-dependencies"]
+        requirements = [*project["dependencies"], *extras["kubernetes"], *extras["postgres"]]
         lower = _dependencies_layer(requirements, debian)
         upper = cache() / "images" / "weft.layer"
         write_layer(upper, weft_files(REPOSITORY / "src" / "weft"))

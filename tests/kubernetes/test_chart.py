@@ -1,18 +1,22 @@
-"""The chart on a real cluster: Helm installs it, it runs a job of kubectl, and Helm takes it away."""
+"""The chart on a real cluster, with PostgreSQL: Helm installs it, it runs jobs of kubectl, and Helm takes it away."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import sh, until
+from testbed.node import GATEWAY
 from tests.support.chart import helm
+from tests.support.postgres import PASSWORD, Postgres, postgres
 
 from .conftest import WEFT_IMAGE
 from .test_deploy import DEPLOY
-from .test_installed import persistent
+from .test_installed import persistent, server_of
 from .test_jobs import BUSYBOX, REAL, small
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("testbed_only", "kube_scheduler")]
@@ -40,7 +44,27 @@ def with_helm(kubeconfig: str, kubectl: Any, tmp_path: Path) -> Iterator[Callabl
     kubectl("delete", "persistentvolume", "weft-test", "--ignore-not-found", "--timeout=55s")
 
 
-def test_helm_installs_it_and_takes_it_away(with_helm: Callable[..., str], kubectl: Any) -> None:
+@pytest.fixture
+def database(kubectl: Any) -> Iterator[Postgres]:
+    """On an address of this machine that pods reach; the secret tells where."""
+    with postgres(GATEWAY) as made:
+        made.do(f"CREATE ROLE weft LOGIN PASSWORD '{PASSWORD}'", "CREATE DATABASE weft OWNER weft")
+        url = f"url=postgresql://weft:{PASSWORD}@{GATEWAY}/weft"
+        kubectl("create", "secret", "generic", "weft-database", f"--from-literal={url}")
+        yield made
+
+
+def jobs(database: Postgres) -> dict[str, str]:
+    """Their states, as the database has them."""
+    with database.connect("weft") as connection:
+        return dict(
+            connection.execute("select name, state from resources where kind = 'TrainingJob'").fetchall()
+        )
+
+
+def test_helm_installs_it_and_takes_it_away(
+    database: Postgres, with_helm: Callable[..., str], kubectl: Any
+) -> None:
     repository, _, tag = WEFT_IMAGE.rpartition(":")
     values = (f"image.repository={repository}", f"image.tag={tag}", "disruption.apiVersion=policy/v1beta1")
     chosen = ("--set", ",".join(values), "--wait", "--timeout", "100s")
@@ -52,9 +76,22 @@ def test_helm_installs_it_and_takes_it_away(with_helm: Callable[..., str], kubec
     leader = kubectl("get", "lease", "weft", "-o", "jsonpath={.spec.holderIdentity}")
     assert f"pod/{leader}" in kubectl("get", "pods", *OURS)
     spec = sh("echo hello", image=BUSYBOX, roles=small(), placement=REAL)["spec"]
-    job = {"apiVersion": "weft.dev/v1", "kind": "TrainingJob", "metadata": {"name": "hello"}, "spec": spec}
-    kubectl("apply", "-f", "-", told=job)
-    kubectl("wait", "--for=condition=Complete", "tj/hello", "--timeout=55s")
+
+    def completes(name: str) -> None:
+        job = {"apiVersion": "weft.dev/v1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
+        kubectl("apply", "-f", "-", told=job)
+        kubectl("wait", "--for=condition=Complete", f"tj/{name}", "--timeout=55s")
+
+    completes("hello")
+    assert jobs(database) == {"hello": "COMPLETED"}
+    said = kubectl("logs", leader)
+    process = server_of(kubectl.get("pod", leader)["metadata"]["uid"])
+    kubectl("delete", "pod", leader, "--grace-period=0", "--force", "--wait=false")
+    os.kill(process, signal.SIGKILL)
+    completes("again")
+    assert kubectl("get", "lease", "weft", "-o", "jsonpath={.spec.holderIdentity}") != leader
+    assert jobs(database) == {"hello": "COMPLETED", "again": "COMPLETED"}
+    assert PASSWORD not in said
     with_helm("uninstall", "weft", "--wait", "--timeout", "100s")
     until(lambda: kubectl("get", KINDS, *OURS) == "", "everything that it installed to go", every=0.2)
     assert kubectl("get", "clusterroles,clusterrolebindings", *OURS) == ""

@@ -32,7 +32,7 @@ def new_database() -> bytes:
     """A migrated database without rows: migrating anew would be half of every test's time."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "weft.db"
-        open_database(path).dispose()
+        open_database(path).close()
         return path.read_bytes()
 
 
@@ -66,7 +66,7 @@ class WatchedStore(Store):
                     write.done.cancel()
                 self._writer._queue.clear()
         self._writer.close()
-        self._engine.dispose()
+        self._database.close()
 
 
 Tell = Callable[..., None]

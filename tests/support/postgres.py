@@ -17,8 +17,9 @@ PASSWORD = "t0ps3cret"
 RULES = """
 local all trusted trust
 local all all scram-sha-256
+host all all samenet scram-sha-256
 """
-SETTINGS = "-c listen_addresses= -c fsync=off -c full_page_writes=off -c shared_buffers=16MB -c lc_messages=C"
+SETTINGS = "-c fsync=off -c full_page_writes=off -c shared_buffers=16MB -c lc_messages=C"
 
 
 class NotInstalled(Exception):
@@ -26,8 +27,8 @@ class NotInstalled(Exception):
 
 
 class Postgres:
-    def __init__(self, folder: Path, programs: Path):
-        self.folder, self._programs = folder, programs
+    def __init__(self, folder: Path, programs: Path, address: str = ""):
+        self.folder, self._programs, self._address = folder, programs, address
 
     @property
     def url(self) -> str:
@@ -62,17 +63,17 @@ class Postgres:
             "-l",
             str(self.folder / "log"),
             "-o",
-            f"{SETTINGS} -k {self.folder}",
+            f"{SETTINGS} -c listen_addresses={self._address} -k {self.folder}",
             "start",
         )
 
     def stop(self) -> None:
         self.run("pg_ctl", "-m", "immediate", "-w", "stop")
 
-    def connect(self) -> Any:
+    def connect(self, database: str = "postgres") -> Any:
         import psycopg
 
-        return psycopg.connect(self.url, user="postgres", password=PASSWORD, autocommit=True)
+        return psycopg.connect(self.url, dbname=database, user="postgres", password=PASSWORD, autocommit=True)
 
     def do(self, *statements: str) -> None:
         with self.connect() as connection:
@@ -91,14 +92,15 @@ def programs() -> Path:
 
 
 @contextmanager
-def postgres() -> Iterator[Postgres]:
+def postgres(address: str = "") -> Iterator[Postgres]:
+    """On a Unix socket; with an address of this machine there, too."""
     where = programs()
     with tempfile.TemporaryDirectory(prefix="weft-pg-") as name:
         folder = Path(name)
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-        made = Postgres(folder, where)
+        made = Postgres(folder, where, address)
         password = folder / "password"
         password.write_text(PASSWORD + "\n")
         password.chmod(0o644)

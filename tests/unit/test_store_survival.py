@@ -18,8 +18,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from weft.store import database
-from weft.store.database import StoreError, StoreFull, check_integrity, copy_database, open_database
+from weft.store.database import StoreError, StoreFull, open_database
 from weft.store.schema import HEAD, metadata
+from weft.store.sqlite import SQLite, check_integrity
 from weft.store.store import Store
 
 WRITES_FOR_EVER = """
@@ -50,7 +51,7 @@ asyncio.run(main())
 @pytest.mark.slow
 def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "weft.db"
-    open_database(path).dispose()
+    open_database(path).close()
     chance = random.Random(7)
     promised: set[str] = set()
     for _ in range(8):
@@ -79,7 +80,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
 
 class TestMigrations:
     def test_a_migrated_database_is_what_the_code_believes(self, fast_folder: Path) -> None:
-        engine = open_database(fast_folder / "weft.db")
+        engine = open_database(fast_folder / "weft.db").engine
         with engine.connect() as connection:
             found = compare_metadata(MigrationContext.configure(connection), metadata)
         engine.dispose()
@@ -92,14 +93,14 @@ class TestMigrations:
 
     def test_a_database_of_an_older_weft_is_copied_and_migrated(self, fast_folder: Path) -> None:
         path = fast_folder / "weft.db"
-        open_database(path).dispose()
+        open_database(path).close()
         with sqlite3.connect(path) as connection:
             for column in ("project", "cpus", "gpus"):
                 connection.execute(f"alter table resources drop column {column}")
             connection.execute("alter table events drop column code")
             connection.execute("update alembic_version set version_num = '0001'")
         connection.close()
-        engine = open_database(path)
+        engine = open_database(path).engine
         with engine.connect() as connection:
             found = compare_metadata(MigrationContext.configure(connection), metadata)
         engine.dispose()
@@ -108,15 +109,15 @@ class TestMigrations:
 
     def test_opening_again_changes_nothing(self, fast_folder: Path) -> None:
         path = fast_folder / "weft.db"
-        open_database(path).dispose()
+        open_database(path).close()
         before = path.read_bytes()
-        open_database(path).dispose()
+        open_database(path).close()
         assert path.read_bytes() == before
         assert [p.name for p in fast_folder.glob("*.before-*")] == []
 
     def test_a_newer_schema_is_refused_with_what_to_do(self, fast_folder: Path) -> None:
         path = fast_folder / "weft.db"
-        open_database(path).dispose()
+        open_database(path).close()
         with sqlite3.connect(path) as connection:
             connection.execute("update alembic_version set version_num = '9999'")
         connection.close()
@@ -144,7 +145,7 @@ class TestMigrations:
             tables = list(connection.execute("select name from sqlite_master"))
         connection.close()
         assert tables == []
-        open_database(path).dispose()
+        open_database(path).close()
 
 
 class TestWhatCannotBeOpened:
@@ -158,7 +159,7 @@ class TestWhatCannotBeOpened:
 
     def test_a_database_with_damaged_pages(self, fast_folder: Path) -> None:
         path = fast_folder / "weft.db"
-        open_database(path).dispose()
+        open_database(path).close()
         data = bytearray(path.read_bytes())
         data[100:] = bytes(random.Random(1).randbytes(len(data) - 100))
         path.write_bytes(data)
@@ -193,12 +194,12 @@ class TestCopies:
     def test_a_copy_is_whole_while_others_write(self, fast_folder: Path) -> None:
         async def story() -> None:
             store = Store(fast_folder / "weft.db")
-            copy_database(store.path, fast_folder / "copy.db")
+            store.copy(fast_folder / "copy.db")
             store.close()
 
         asyncio.run(story())
         check_integrity(fast_folder / "copy.db")
-        engine = open_database(fast_folder / "copy.db")
+        engine = open_database(fast_folder / "copy.db").engine
         with engine.connect() as connection:
             assert compare_metadata(MigrationContext.configure(connection), metadata) == []
         engine.dispose()
@@ -207,9 +208,9 @@ class TestCopies:
         self, fast_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = fast_folder / "weft.db"
-        open_database(path).dispose()
+        open_database(path).close()
         full = type("Usage", (), {"free": 10})()
         monkeypatch.setattr("shutil.disk_usage", lambda _: full)
         with pytest.raises(StoreFull, match="no room for a copy"):
-            copy_database(path, fast_folder / "copy.db")
+            SQLite(path).copy(fast_folder / "copy.db")
         assert not (fast_folder / "copy.db").exists()

@@ -68,7 +68,7 @@ def with_store(fast_folder: Path) -> Callable[[Story], None]:
 
 def hold_writer(store: Store) -> Callable[[], None]:
     """Keep the writer from beginning, so that what is queued meanwhile is one batch; returns the release."""
-    other = sqlite3.connect(store.path, isolation_level=None, check_same_thread=False)
+    other = sqlite3.connect(store.place, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
 
     def release() -> None:
@@ -150,7 +150,7 @@ class TestGroupCommit:
     def test_a_reply_means_that_others_can_read_it(self, with_store: Any) -> None:
         async def story(store: Store) -> None:
             await store.write([new("a"), event("a")], refusable=True)
-            with sqlite3.connect(f"file:{store.path}?mode=ro", uri=True) as other:
+            with sqlite3.connect(f"file:{store.place}?mode=ro", uri=True) as other:
                 assert other.execute("select count(*) from resources").fetchone() == (1,)
                 assert other.execute("select count(*) from events").fetchone() == (1,)
             other.close()
@@ -431,7 +431,7 @@ class TestReading:
 
     def test_readers_never_find_the_database_locked(self, with_store: Any) -> None:
         async def story(store: Store) -> None:
-            store._engine.dispose()
+            store._database.close()
             stop = asyncio.Event()
             counts = [0, 0]
 

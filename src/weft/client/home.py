@@ -27,7 +27,8 @@ def home_folder(home: str | os.PathLike[str] | None = None) -> Path:
 
 def is_home(folder: Path) -> bool:
     """Whether a server keeps its data here, whichever it is: such a folder holds a token and secrets."""
-    return (folder / "server.lock").exists() and (folder / "weft.db").exists()
+    kept = ("weft.db", "database.json")  # the second names one that is elsewhere
+    return (folder / "server.lock").exists() and any((folder / name).exists() for name in kept)
 
 
 def server_document(home: Path) -> dict[str, Any] | None:

@@ -43,9 +43,11 @@ def main() -> int:
     home = Home(arguments.home)
     try:
         if arguments.restore is not None:
+            from weft.server import databases
             from weft.server.backup import restore
 
-            print(restore(arguments.restore, home))
+            home.hold()
+            print(restore(arguments.restore, home, databases.chosen(arguments.database, home)))
             return 0
         if arguments.leader:
             _run(_lead(arguments, home))
@@ -193,7 +195,7 @@ async def _serve(
     from weft.control.control import Control
     from weft.control.usage import Usage
     from weft.control.utilization import Utilization
-    from weft.server import app, openapi
+    from weft.server import app, databases, openapi
     from weft.server.cluster import ClusterOperations, server_facts
     from weft.server.clusters import AddedClusterOperations
     from weft.server.curves import CurveOperations
@@ -215,7 +217,10 @@ async def _serve(
     from weft.store.store import Store
 
     secrets = Secrets(home.path / "secrets")
-    store = Store(home.database)
+    place = databases.chosen(arguments.database, home)
+    store = Store(place, take_over=arguments.leader)
+    if isinstance(place, str):
+        await databases.belong_together(store, home, place)
     backend = engines.engine(await engines.as_installed(shape), home, secrets.value)
     control = Control(
         store,
@@ -235,7 +240,9 @@ async def _serve(
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     page = Page()
-    facts = server_facts(address, home.path, backend.name, policy, results_store, time.time(), page.there)
+    facts = server_facts(
+        address, home.path, store.place, backend.name, policy, results_store, time.time(), page.there
+    )
     packages = Packages(home.path / "packages")
     owner = getpass.getuser()
     cluster, nodes = (
@@ -284,6 +291,13 @@ async def _serve(
         timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
+    lost: list[StoreError] = []
+
+    def superseded(problem: StoreError) -> None:
+        lost.append(problem)
+        server.should_exit = True
+
+    store.superseded = superseded
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal again when it has stopped; the default action would end us before we close
         signal.signal(number, server.handle_exit)
@@ -312,6 +326,8 @@ async def _serve(
         await control.close()
         store.close()
         log.info("stopped; running tasks go on")
+    if lost:
+        raise lost[0]
 
 
 def _listen(host: str, port: int | None, home: Home) -> socket.socket:
@@ -393,6 +409,12 @@ def _arguments() -> argparse.Namespace:
         default=None,
         metavar="DIR",
         help="keep checkpoints and results a second time in this folder; none: no longer",
+    )
+    parser.add_argument(
+        "--database",
+        default=None,
+        metavar="URL",
+        help="postgresql://USER@HOST/DATABASE in place of SQLite in the home; with its password: the variable WEFT_DATABASE",
     )
     parser.add_argument(
         "--policy",

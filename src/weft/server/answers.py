@@ -396,6 +396,7 @@ class Status(TypedDict):
     backend: str
     policy: str
     resultsStore: str | None
+    database: str
     started: float
     page: bool
     jobs: dict[str, int]

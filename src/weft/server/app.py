@@ -113,7 +113,7 @@ def as_problem(problem: Exception, request: Request) -> ApiProblem:
                 507, "Disk full", f"{problem}; nothing was changed", next_step="free some space and try again"
             )
         case StoreError():
-            return ApiProblem(507, "Cannot store", str(problem), next_step="weft status")
+            return ApiProblem(507, "No use of the database", str(problem), next_step="weft status")
         case ClientDisconnect():
             return ApiProblem(400, "Gone", "the client went away")
         case _:

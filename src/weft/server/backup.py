@@ -13,19 +13,22 @@ from pathlib import Path
 from starlette.background import BackgroundTask
 from starlette.responses import StreamingResponse
 
+from weft.server import databases
 from weft.server.archives import tar_blocks
 from weft.server.home import Home, HomeError
 from weft.server.problems import ApiProblem
-from weft.store.database import StoreError, StoreFull, check_integrity, copy_database
+from weft.store.database import StoreError, StoreFull
+from weft.store.sqlite import check_integrity
+from weft.store.store import Store
 
 PARTS = ("packages", "secrets")
 
 
-async def backup_stream(home: Path, database: Path, with_files: bool) -> StreamingResponse:
+async def backup_stream(home: Path, store: Store, with_files: bool) -> StreamingResponse:
     folder = Path(tempfile.mkdtemp(prefix="backup-", dir=home))
     copy = folder / "weft.db"
     try:
-        await asyncio.to_thread(copy_database, database, copy)
+        await asyncio.to_thread(store.copy, copy)
     except (OSError, StoreFull) as problem:
         shutil.rmtree(folder, ignore_errors=True)
         raise ApiProblem(507, "Disk full", f"cannot make a copy: {problem}") from None
@@ -49,10 +52,9 @@ def _files(home: Path, parts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
                     yield str(path), str(path.relative_to(home))
 
 
-def restore(archive: Path, home: Home) -> str:
-    """Put a backup into a home that has no data yet. Whole or not at all; returns what was done."""
-    home.hold()
-    if home.database.exists():
+def restore(archive: Path, home: Home, place: Path | str) -> str:
+    """Put a backup into a home that has no data yet, its database where the home's is to be. Whole or not at all; returns what was done."""
+    if home.database.exists() or home.last("database").get("url"):
         raise HomeError(
             f"{home.path} already has data; move it away first, or restore into another folder with WEFT_HOME=DIR"
         )
@@ -65,6 +67,9 @@ def restore(archive: Path, home: Home) -> str:
         if not (fresh / "weft.db").is_file():
             raise HomeError(f"{archive} is no backup of Weft: it has no weft.db")
         check_integrity(fresh / "weft.db")
+        if isinstance(place, str):
+            databases.restore(fresh / "weft.db", home, place)
+            (fresh / "weft.db").unlink()
         for entry in sorted(fresh.iterdir(), key=lambda path: path.name == "weft.db"):  # the database last
             target = home.path / entry.name
             if target.is_dir():

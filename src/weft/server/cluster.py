@@ -282,7 +282,7 @@ class ClusterOperations:
     # ── backup ──
 
     async def backup(self, request: Request, query: Query) -> Response:
-        return await backup_stream(self._home, self._control.store.path, query["files"])
+        return await backup_stream(self._home, self._control.store, query["files"])
 
 
 def _digest(request: Request) -> str:
@@ -309,6 +309,7 @@ def _secret_problems(document: Any) -> list[Problem]:
 def server_facts(
     address: str,
     home: Path,
+    database: str,
     backend: str,
     policy: str,
     results_store: Path | None,
@@ -320,6 +321,7 @@ def server_facts(
         "address": address,
         "version": __version__,
         "home": str(home),
+        "database": database,
         "backend": backend,
         "policy": policy,
         "resultsStore": str(results_store) if results_store is not None else None,

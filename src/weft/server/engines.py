@@ -172,7 +172,7 @@ def _kubernetes(cluster: Cluster | ClusterSpec, home: Home, name: str = "") -> B
     client = client_of(cluster)
     own = {name: getattr(cluster, name) for name in SAID}
     said = {name: value for name, value in own.items() if value is not None}
-    instance = f"{_instance(home)}-{name}" if name else _instance(home)
+    instance = f"{home.identity()}-{name}" if name else home.identity()
     namespace = cluster.namespace or client.namespace
     settings = Settings(namespace=namespace, instance=instance, cluster=name, **said)
     return KubernetesBackend(home.path, client, settings, _key(home.path / "agents.key"))
@@ -188,15 +188,6 @@ def operator(shape: Shape | Cluster, control: Control, further: Rule) -> Operato
     own = control.backend.home
     assert isinstance(own, KubernetesBackend)
     return Operator(control, own.client, own.settings, further)
-
-
-def _instance(home: Home) -> str:
-    """Tells the objects of this control plane from those of others in the same cluster."""
-    kept: str | None = home.last("instance").get("id")
-    if kept is None:
-        kept = secrets.token_hex(4)
-        home.remember("instance", {"id": kept})
-    return kept
 
 
 def _key(path: Path) -> bytes:

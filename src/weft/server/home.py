@@ -101,6 +101,14 @@ class Home:
             file.write(token + "\n")
         return token
 
+    def identity(self) -> str:
+        """Tells this home, and what belongs to it in a cluster or a database, from others; made once."""
+        kept: str | None = self.last("instance").get("id")
+        if kept is None:
+            kept = secrets.token_hex(4)
+            self.remember("instance", {"id": kept})
+        return kept
+
     def announce(self, facts: dict[str, Any]) -> None:
         """Write server.json, in one rename."""
         temporary = self.path / "server.json.new"

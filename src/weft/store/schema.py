@@ -11,17 +11,23 @@ metadata = MetaData()
 
 BigId = BigInteger().with_variant(Integer, "sqlite")
 
+
+def word(length: int) -> String:
+    """About so long. SQLite does not enforce it, so PostgreSQL is not told of it."""
+    return String(length).with_variant(Text(), "postgresql")
+
+
 resources = Table(
     "resources",
     metadata,
-    Column("uid", String(32), primary_key=True),
-    Column("kind", String(63), nullable=False),
-    Column("name", String(63), nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("type", String(63), nullable=False),
-    Column("owner", String(253), nullable=False),
-    Column("queue", String(63), nullable=False),
-    Column("project", String(63)),
+    Column("uid", word(32), primary_key=True),
+    Column("kind", word(63), nullable=False),
+    Column("name", word(63), nullable=False),
+    Column("state", word(16), nullable=False),
+    Column("type", word(63), nullable=False),
+    Column("owner", word(253), nullable=False),
+    Column("queue", word(63), nullable=False),
+    Column("project", word(63)),
     Column("priority", Integer, nullable=False),
     Column("created", Float, nullable=False),
     Column("queued", Float),
@@ -33,7 +39,7 @@ resources = Table(
     Column("gpus", Float),
     Column("restarts", Integer, nullable=False),
     Column("reason", Text),
-    Column("submit_key", String(255)),
+    Column("submit_key", word(255)),
     Column("metadata", Text, nullable=False),
     Column("spec", Text, nullable=False),
     Column("status", Text, nullable=False),
@@ -49,14 +55,14 @@ events = Table(
     metadata,
     Column("seq", BigId, primary_key=True, autoincrement=False),
     Column("time", Float, nullable=False),
-    Column("uid", String(32), nullable=False),
-    Column("job", String(63), nullable=False),
-    Column("type", String(32), nullable=False),
-    Column("state", String(16)),
-    Column("previous", String(16)),
+    Column("uid", word(32), nullable=False),
+    Column("job", word(63), nullable=False),
+    Column("type", word(32), nullable=False),
+    Column("state", word(16)),
+    Column("previous", word(16)),
     Column("cause", Text, nullable=False),
-    Column("actor", String(253), nullable=False),
-    Column("code", String(32)),
+    Column("actor", word(253), nullable=False),
+    Column("code", word(32)),
     Index("events_uid", "uid", "seq"),
 )
 
@@ -64,20 +70,20 @@ metrics = Table(
     "metrics",
     metadata,
     Column("id", BigId, primary_key=True, autoincrement=True),
-    Column("uid", String(32), nullable=False),
-    Column("task", String(80), nullable=False),
-    Column("name", String(253), nullable=False),
+    Column("uid", word(32), nullable=False),
+    Column("task", word(80), nullable=False),
+    Column("name", word(253), nullable=False),
     Column("step", BigInteger),
     Column("time", Float, nullable=False),
     Column("value", Float),
-    Column("special", String(4)),
+    Column("special", word(4)),
     Index("metrics_uid", "uid", "id"),
 )
 
 metric_offsets = Table(
     "metric_offsets",
     metadata,
-    Column("uid", String(32), primary_key=True),
-    Column("task", String(80), primary_key=True),
+    Column("uid", word(32), primary_key=True),
+    Column("task", word(80), primary_key=True),
     Column("offset", BigInteger, nullable=False),
 )

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Row, Select, func, select
+from sqlalchemy.exc import DBAPIError
 
 from weft.store.changes import Change, Happened, Measured, Update
-from weft.store.database import open_database
+from weft.store.database import StoreError, Superseded, open_database
 from weft.store.schema import events, metric_offsets, metrics, resources
 from weft.store.writer import Write, Writer, Written
 
@@ -29,10 +30,12 @@ Watcher = Callable[[Happened], None]
 class Store:
     """Must be opened inside the event loop that will use it."""
 
-    def __init__(self, path: Path):
-        self.path = path
-        self._engine = open_database(path)
-        self._writer = Writer(self._engine, self._committed)
+    def __init__(self, place: Path | str, *, take_over: bool = False):
+        """An SQLite file, or a PostgreSQL database by its URL."""
+        self._database = open_database(place, take_over=take_over)
+        self.superseded: Callable[[Superseded], None] = lambda problem: None
+        """Told when another server has taken the database over; nothing is written from then on."""
+        self._writer = Writer(self._database, self._committed, self._lost)
         self._watchers: set[Watcher] = set()
         self._loop = asyncio.get_running_loop()
         self.measured: Counter[str] = Counter()
@@ -40,13 +43,24 @@ class Store:
         self._updates: dict[str, Update] = {}
         self._others: list[Change] = []
         self._tick: asyncio.Future[None] | None = None
-        with self._engine.connect() as connection:
-            self._seq = int(connection.scalar(select(func.max(events.c.seq))) or 0)
+        self._seq = int(self._rows(select(func.max(events.c.seq)))[0][0] or 0)
 
     def close(self) -> None:
         self._flush()
         self._writer.close()
-        self._engine.dispose()
+        self._database.close()
+
+    def _lost(self, problem: Superseded) -> None:
+        self.superseded(problem)
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        return self._database.name
+
+    def copy(self, target: Path) -> None:
+        """All of it as of one moment, as an SQLite file."""
+        self._database.copy(target)
 
     @property
     def full(self) -> bool:
@@ -112,8 +126,11 @@ class Store:
     # ── reading ──
 
     def _rows(self, query: Select[Any]) -> list[Row[Any]]:
-        with self._engine.connect() as connection:
-            return list(connection.execute(query))
+        try:
+            with self._database.engine.connect() as connection:
+                return list(connection.execute(query))
+        except DBAPIError as problem:
+            raise StoreError(f"the database {self.place} cannot be read: {problem.orig}") from None
 
     def resource(self, kind: str, name: str) -> Row[Any] | None:
         found = self._rows(select(resources).where(resources.c.kind == kind, resources.c.name == name))

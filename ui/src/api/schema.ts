@@ -2583,6 +2583,8 @@ export interface components {
             policy: string;
             /** Resultsstore */
             resultsStore: string | null;
+            /** Database */
+            database: string;
             /** Started */
             started: number;
             /** Page */

@@ -46,6 +46,7 @@ def up(
     taint: list[str] | None = None,
     policy: PolicyName | None = None,
     results_store: str | None = None,
+    database: str | None = None,
     backend: Literal["local", "kubernetes"] | None = None,
     kubeconfig: str | None = None,
     context: str | None = None,
@@ -70,6 +71,7 @@ def up(
       weft up --nodes 4 --taint spot --taint local-3:noisy
       weft up --policy fair
       weft up --results-store /mnt/backup/weft
+      weft up --database postgresql://weft@db.example.com/weft
       weft up --backend kubernetes --namespace team-a
       weft up --foreground
 
@@ -106,6 +108,9 @@ def up(
     results_store
         A folder on another disk, where checkpoints (while jobs run) and results (at their end) are kept a second
         time. Kept for later starts; none: no longer.
+    database
+        A PostgreSQL in place of SQLite in the home (WEFT_DATABASE). Its password comes from PGPASSWORD, PGPASSFILE or
+        the URL in WEFT_DATABASE. Kept for later starts, without the password.
     backend
         Where tasks run: local, this machine; or kubernetes, a cluster, in which nothing has to be installed. Kept for
         later starts, as are the options of the cluster.
@@ -150,6 +155,7 @@ def up(
         "--devices": ",".join(devices) if devices else None,
         "--policy": policy,
         "--results-store": None if results_store in (None, "none") else str(Path(results_store).absolute()),
+        "--database": database,
         "--backend": backend,
         "--kubeconfig": None if kubeconfig is None else str(Path(kubeconfig).expanduser().absolute()),
         "--context": context,
@@ -263,13 +269,14 @@ def status(*, output: PageForm = None) -> int:
         ("version", document.get("version")),
         ("pid", document.get("pid")),
         ("home", document.get("home")),
+        ("database", document.get("database")),
         ("backend", document.get("backend")),
         ("policy", document.get("policy")),
         ("results", document.get("resultsStore") or "in the home alone"),
         ("up for", moments.age(_seconds(document.get("started")))),
         ("jobs", ", ".join(f"{count} {state}" for state, count in jobs.items() if count) or "none"),
     ):
-        terminal.say(f"{name:<9}{value}")
+        terminal.say(f"{name:<10}{value}")
     for line in document.get("notes") or ():
         terminal.note(f"note: {line}", "yellow")
     terminal.next_step("weft ls", "weft nodes", "weft down")
@@ -305,16 +312,19 @@ def backup(file: str, /, *, files: bool = False) -> int:
     return 0
 
 
-def restore(file: str, /) -> int:
+def restore(file: str, /, *, database: str | None = None) -> int:
     """Bring a backup back into this home (WEFT_HOME). No server of it may run.
 
     For example:
       weft down && weft restore weft-monday.tar
+      WEFT_HOME=~/weft-2 weft restore weft-monday.tar --database postgresql://weft@db.example.com/weft
 
     Parameters
     ----------
     file
         A file that weft backup wrote.
+    database
+        An empty PostgreSQL for it, in place of SQLite in the home (WEFT_DATABASE).
     """
     home = home_folder()
     if document := running_server(home) or _own_server(home):
@@ -323,7 +333,8 @@ def restore(file: str, /) -> int:
     if not source.is_file():
         raise WeftError(f"cannot restore {file}", "there is no such file")
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    command = server_command(home, ["--restore", str(source)])
+    chosen = [] if database is None else ["--database", database]
+    command = server_command(home, ["--restore", str(source), *chosen])
     code = subprocess.run(command, cwd=home, env=server_environment(), check=False).returncode
     if code != 0:
         raise WeftError(f"cannot restore {file}", f"the server ended with exit code {code}; see above")

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from weft.store.schema import word
+
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
@@ -10,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("resources", sa.Column("project", sa.String(63)))
+    op.add_column("resources", sa.Column("project", word(63)))
 
 
 def downgrade() -> None:

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from weft.store.schema import word
+
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
@@ -10,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("events", sa.Column("code", sa.String(32)))
+    op.add_column("events", sa.Column("code", word(32)))
 
 
 def downgrade() -> None:
