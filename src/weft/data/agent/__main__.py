@@ -30,7 +30,7 @@ from weft.data.errors import DataError, NoRoom
 from weft.model.quantities import parse_memory
 
 HELLO_WITHIN = 10.0
-FLUSH, HOUSE = 1.0, 60.0
+NOTE, FLUSH, HOUSE = 0.2, 1.0, 60.0
 
 
 def options(arguments: list[str]) -> argparse.Namespace:
@@ -124,7 +124,7 @@ async def serve(chosen: argparse.Namespace) -> None:
     engine = Door(chosen.control, 0o600, control.handle)
     if isinstance(origin, Brought):
         EngineDoor(chosen.engine_listen, chosen.engine_token_file, control.answer, origin, control.report)
-    house = [asyncio.create_task(_flush(node)), asyncio.create_task(_keep_house(node))]
+    house = [asyncio.create_task(keeps(node)) for keeps in (_note, _flush, _keep_house)]
     print(f"weft: data agent of node {chosen.node} at {chosen.socket}", flush=True)
     await _told_to_stop()
     for task in house:
@@ -136,10 +136,15 @@ async def serve(chosen: argparse.Namespace) -> None:
     os._exit(0)  # without waiting for fetches: what is not whole will be swept
 
 
-async def _flush(node: Node) -> None:
+async def _note(node: Node) -> None:
     holds = Holds(node)
     while True:
         await node.aside(holds.note_if_due)
+        await asyncio.sleep(NOTE)
+
+
+async def _flush(node: Node) -> None:
+    while True:
         await asyncio.sleep(FLUSH)
         with suppress(NoRoom):  # a full disk: once more in a second
             await node.aside(node.counts.flush)
@@ -157,8 +162,8 @@ async def _keep_house(node: Node) -> None:
 
 
 class Holds:
-    """Notes what the node holds, for its reports and for whoever looks while there is no agent. A hundredth of the time may
-    go into that."""
+    """Notes what the node holds, for its reports and for whoever looks while there is no agent. A hundredth of a processor may
+    go into that, so it is the processor's time that is counted: on a busy machine the news would else be late as well."""
 
     def __init__(self, node: Node):
         self._node = node
@@ -166,10 +171,10 @@ class Holds:
         self._next = 0.0
 
     def note_if_due(self) -> None:
-        begin = time.monotonic()
-        if begin >= self._next:
+        if time.monotonic() >= self._next:
+            begin = time.thread_time()
             self.note()
-            self._next = time.monotonic() + 100 * (time.monotonic() - begin)
+            self._next = time.monotonic() + 100 * (time.thread_time() - begin)
 
     def note(self) -> None:
         with suppress(DataError, OSError):  # a full disk: once more later
