@@ -287,17 +287,53 @@ def test_namespaces_are_projects(cluster: Callable[..., Server], kubectl: Any) -
         assert kubectl.get("pods")["items"] == []
         pods = kubectl.get("pods", "-n", other, "-l", "weft.dev/job=apart")["items"]
         assert [pod["metadata"]["namespace"] for pod in pods] == [other]
-        kubectl("apply", "-f", "-", told=job(server, "apart"))
-        assert f"in namespace {other}" in reaches(kubectl, "apart", "REFUSED")["reason"]
         document = sh("true", name="by-weft", roles=lives(), placement=SIMULATED)
         document["metadata"]["project"] = other
         server.submit(document)
         server.wait_for("by-weft", "PROCESSING")
         until(lambda: "by-weft" in kubectl("get", "tj", "-n", other), "its resource", every=0.2)
-        kubectl("delete", "tj", "apart", "-n", other, "--timeout=30s")
-        reaches(kubectl, "apart", "PROCESSING")  # its name is free now
     finally:
         kubectl("delete", "namespace", other, "--wait=false")
+
+
+def test_the_same_name_in_two_namespaces_is_two_jobs(cluster: Callable[..., Server], kubectl: Any) -> None:
+    """For kubectl both have it; in Weft, where names are unique, the second one's says its namespace, too."""
+    server = cluster()
+    other = f"{kubectl.namespace}-b"
+    second = f"twice-{other}"
+    kubectl("create", "namespace", other)
+    there = ("-n", other)
+    try:
+        kubectl("apply", "-f", "-", told=job(server, "twice"))
+        assert reaches(kubectl, "twice", "PROCESSING")["job"] == "twice"
+        kubectl("apply", *there, "-f", "-", told=job(server, "twice"))
+        until(lambda: not server.gone(second), "the second job", every=0.1)
+        server.wait_for(second, "PROCESSING")
+        until(lambda: told(kubectl, *there).get("state") == "PROCESSING", "its resource to say so", every=0.2)
+        assert told(kubectl, *there)["job"] == second
+        pods = kubectl.get("pods", *there)["items"]
+        assert [pod["metadata"]["labels"]["weft.dev/job"] for pod in pods] == [second]
+        assert server.status("twice")["state"] == "PROCESSING"
+        kubectl("annotate", "tj", "twice", *there, "weft.dev/desire=halt")
+        server.wait_for(second, "HALTED")
+        assert server.status("twice")["state"] == "PROCESSING"
+        server.restart()
+        kubectl("delete", "tj", "twice", "--timeout=30s")
+        until(lambda: server.gone("twice"), "the first to go", every=0.1)
+        assert server.status(second)["state"] == "HALTED"
+        kubectl("annotate", "tj", "twice", *there, "weft.dev/desire=run", "--overwrite")
+        server.wait_for(second, "PROCESSING")
+        kubectl("apply", "-f", "-", told=job(server, "twice"))
+        assert reaches(kubectl, "twice", "PROCESSING")["job"] == "twice"  # its name was free again
+        kubectl("delete", "tj", "twice", *there, "--timeout=30s")
+        until(lambda: server.gone(second), "the second to go", every=0.1)
+        assert server.status("twice")["state"] == "PROCESSING"
+    finally:
+        kubectl("delete", "namespace", other, "--wait=false")
+
+
+def told(kubectl: Any, *where: str) -> dict[str, Any]:
+    return kubectl.get("tj", "twice", *where).get("status") or {}
 
 
 def test_a_project_without_a_namespace_fails_with_what_to_do(cluster: Callable[..., Server]) -> None:

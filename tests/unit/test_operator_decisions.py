@@ -15,7 +15,7 @@ from weft.model.failures import Code, Failure
 from weft.model.job import TrainingJob
 from weft.model.status import Desire, JobStatus, State, TaskState, TaskStatus
 from weft.operator.decide import Decision, Newcomer, Turn, decide, of_a_newcomer
-from weft.operator.resource import SOURCE, canonical, digest, job_file, mirror_of
+from weft.operator.resource import SOURCE, canonical, digest, job_file, mirror_of, second_name
 from weft.operator.status import SPEC_IGNORED, difference, event, job_status
 
 SIDES = st.sampled_from([None, "a", "b", "c"])
@@ -127,7 +127,7 @@ def test_a_running_job_is_shown_with_what_of_it_runs() -> None:
         started=2.0,
         restarts=1,
     )
-    assert job_status("u", status, 4, None, 3) == {
+    assert job_status("demo", "u", status, 4, None, 3) == {
         "state": "PROCESSING",
         "desire": "run",
         "queued": "1970-01-01T00:00:01Z",
@@ -137,6 +137,7 @@ def test_a_running_job_is_shown_with_what_of_it_runs() -> None:
         "tasks": "2/4",
         "conditions": [],
         "observedGeneration": 3,
+        "job": "demo",
         "jobUid": "u",
     }
 
@@ -145,7 +146,7 @@ def test_an_end_is_a_condition_and_a_failure_says_what_failed() -> None:
     failed = JobStatus(
         State.FAILED, (), Desire.RUN, "it failed", Failure(Code.EXIT_CODE, "exit code 3", "w-0"), finished=5.0
     )
-    told = job_status("u", replace(failed, reason_code=Code.EXIT_CODE), 1, failed.reason, 1)
+    told = job_status("demo", "u", replace(failed, reason_code=Code.EXIT_CODE), 1, failed.reason, 1)
     assert told["reasonCode"] == "EXIT_CODE"
     assert told["failure"] == {"code": "EXIT_CODE", "message": "exit code 3", "task": "w-0"}
     assert told["conditions"] == [
@@ -155,15 +156,15 @@ def test_an_end_is_a_condition_and_a_failure_says_what_failed() -> None:
 
 def test_a_code_is_told_with_its_own_sentence_alone() -> None:
     status = JobStatus(State.RESTARTING, (), reason="lost with node n", reason_code=Code.NODE_LOST)
-    assert job_status("u", status, 1, status.reason, 1)["reasonCode"] == "NODE_LOST"
-    assert "reasonCode" not in job_status("u", status, 1, "something else", 1)
+    assert job_status("demo", "u", status, 1, status.reason, 1)["reasonCode"] == "NODE_LOST"
+    assert "reasonCode" not in job_status("demo", "u", status, 1, "something else", 1)
 
 
 def test_a_changed_spec_is_a_condition_and_the_reason_if_there_is_no_other() -> None:
     status = JobStatus(State.PROCESSING, ())
-    told = job_status("u", status, 1, None, 2, ignored=True)
+    told = job_status("demo", "u", status, 1, None, 2, ignored=True)
     assert (told["reason"], told["conditions"][0]["type"]) == (SPEC_IGNORED, "SpecIgnored")
-    assert job_status("u", status, 1, "waits", 2, ignored=True)["reason"] == "waits"
+    assert job_status("demo", "u", status, 1, "waits", 2, ignored=True)["reason"] == "waits"
 
 
 def test_an_event_is_no_longer_than_kubernetes_takes() -> None:
@@ -186,7 +187,7 @@ def test_a_resource_as_a_job_file_has_a_persons_words_alone() -> None:
         },
         "spec": {"command": ["true"]},
     }
-    metadata = TrainingJob.model_validate(job_file(document, "crd")).metadata
+    metadata = TrainingJob.model_validate(job_file(document, "crd", "demo")).metadata
     assert metadata.project == "vision"
     assert metadata.labels == {"team": "x"}
     assert metadata.annotations == {"mine": "1", SOURCE: "crd/r1"}
@@ -205,3 +206,18 @@ def test_a_job_as_a_resource_keeps_labels_that_kubernetes_would_not_take() -> No
 
 def test_the_order_of_fields_means_nothing() -> None:
     assert digest({"a": 1, "b": {"c": 2, "d": 3}}) == digest({"b": {"d": 3, "c": 2}, "a": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "second"),
+    [("mnist", "team-b", "mnist-team-b"), ("m" * 40, "n" * 30, f"{'m' * 40}-{'n' * 13}-b6a9b2a8")],
+)
+def test_a_second_name_says_the_namespace_and_is_no_longer_than_names_may_be(
+    name: str, namespace: str, second: str
+) -> None:
+    found = second_name({"metadata": {"name": name, "namespace": namespace}})
+    assert found.rpartition("-")[0] == second.rpartition("-")[0]
+    assert len(found) <= 63
+    TrainingJob.model_validate(
+        {"kind": "TrainingJob", "metadata": {"name": found}, "spec": {"command": ["true"]}}
+    )

@@ -36,6 +36,7 @@ from weft.operator.resource import (
     job_file,
     mirror_of,
     owner_of,
+    second_name,
     source_of,
     trimmed,
 )
@@ -64,7 +65,9 @@ class JobMirror:
         self._further = further
         self._links = Links(JOB, control.store)
         self._seen: dict[str, dict[str, Document]] = {}
-        """By name and namespace. A name is one job, wherever its resource is."""
+        """By name and namespace. The first of a name has it in Weft, too; others have a second name there."""
+        self._uids: set[str] = set()
+        """Of all of them."""
         self._refused: set[str] = set()
         self._deleted: dict[str, str] = {}
         """Uids, by name, of jobs that are gone and may still be found for a moment."""
@@ -81,17 +84,24 @@ class JobMirror:
         metadata = document["metadata"]
         if instance_of(document) in (None, self._settings.instance):
             self._seen.setdefault(metadata["name"], {})[metadata["namespace"]] = trimmed(document)
-            self.wake(metadata["name"])
+            self._uids.add(metadata["uid"])
+            self._wake_for(document)
 
     def gone(self, document: Document) -> None:
         metadata = document["metadata"]
         there = self._seen.get(metadata["name"], {})
         if instance_of(document) in (None, self._settings.instance):
             there.pop(metadata["namespace"], None)
+            self._uids.discard(metadata["uid"])
             if not there:
                 self._seen.pop(metadata["name"], None)
                 self._refused.discard(metadata["name"])
-            self.wake(metadata["name"])
+            self._wake_for(document)
+
+    def _wake_for(self, document: Document) -> None:
+        self.wake(document["metadata"]["name"])
+        if (second := second_name(document)) in self._links:
+            self.wake(second)
 
     def happened(self, event: Happened) -> None:
         if event.type == "deleted":
@@ -129,7 +139,7 @@ class JobMirror:
             and link.seq > 0
             and told == (row.uid, row.state, document["metadata"].get("generation"))
             and (annotation(document, DESIRE) or "") == link.desire
-            and len(self._seen[name]) == 1
+            and len(self._seen[link.resource_name]) == 1
             and row.uid == link.job
         )
 
@@ -174,16 +184,19 @@ class JobMirror:
                     return False  # it is being stopped, and its end wakes us
                 await self._links.drop(link.name)
             case JobTurn.DELETE_RESOURCE:
-                await self._definition.client.delete(JOB, link.name, link.namespace, uid=link.resource)
+                await self._definition.client.delete(
+                    JOB, link.resource_name, link.namespace, uid=link.resource
+                )
                 await self._links.drop(link.name)
             case JobTurn.FORGET:
                 await self._links.drop(link.name)
             case JobTurn.FOLLOW:
                 return True
-        there = self._seen.get(link.name, {})
+        there = self._seen.get(link.resource_name, {})
         kept = there.get(link.namespace or "")
         if kept is not None and kept["metadata"]["uid"] == link.resource:
             there.pop(link.namespace or "")
+            self._uids.discard(link.resource)
         return True
 
     async def _remove(self, job: LiveJob) -> bool:
@@ -203,14 +216,14 @@ class JobMirror:
         return None if self._deleted.get(name) == job.uid or uid not in (None, job.uid) else job
 
     def _resource(self, link: Link) -> Document | None:
-        document = self._seen.get(link.name, {}).get(link.namespace or "")
+        document = self._seen.get(link.resource_name, {}).get(link.namespace or "")
         return document if document is not None and document["metadata"]["uid"] == link.resource else None
 
     # ── resources without a job, and jobs without a resource ──
 
     async def _newcomers(self, name: str) -> Link | None:
         job = self._job(name)
-        for document in list(self._seen.get(name, {}).values()):
+        for document in self._unlinked(name):
             had = (document.get("status") or {}).get("jobUid")
             match of_a_newcomer(
                 claimed=instance_of(document) is not None,
@@ -223,7 +236,8 @@ class JobMirror:
                 case Newcomer.LINK if job is not None:
                     return await self._link(document, job)
                 case Newcomer.SUBMIT:
-                    if (link := await self._submit(document)) is not None:
+                    link = await self._submit(document, name)
+                    if link is not None and link.name == name:
                         return link
                 case _:
                     log.warning("job %s: its resource is of a job %s that is not known here", name, had)
@@ -231,15 +245,33 @@ class JobMirror:
             return None
         return await self._show(job)
 
+    def _unlinked(self, name: str) -> list[Document]:
+        """Resources of this name that are of no job yet."""
+        documents = self._seen.get(name, {}).values()
+        return [document for document in documents if self._link_of(document) is None]
+
+    def _link_of(self, document: Document) -> Link | None:
+        metadata = document["metadata"]
+        for name in (metadata["name"], second_name(document)):
+            link = self._links.get(name)
+            if link is not None and link.resource == metadata["uid"]:
+                return link
+        return None
+
     async def _namesakes(self, link: Link) -> None:
-        """Resources of the same name in other namespaces: they hear that the name is taken."""
-        for document in list(self._seen.get(link.name, {}).values()):
-            if document["metadata"]["uid"] == link.resource:
-                continue
+        """Resources of the same name in other namespaces: their jobs have a second name in Weft."""
+        for document in () if link.named else self._unlinked(link.name):
             if instance_of(document) is None:
                 await self._definition.claim(document, self._settings.instance)
+                continue
+            second, had = second_name(document), (document.get("status") or {}).get("jobUid")
+            job = self._job(second)
+            if job is not None and self._made_for(job, document, had):
+                await self._link(document, job)
+            elif had is None:
+                await self._submit(document, second)
             else:
-                await self._submit(document)
+                log.warning("job %s: its resource is of a job %s that is not known here", second, had)
 
     def _made_for(self, job: LiveJob, document: Document, had: str | None) -> bool:
         source = job.metadata.annotations.get(SOURCE)
@@ -249,7 +281,8 @@ class JobMirror:
     async def _link(self, document: Document, job: LiveJob) -> Link:
         metadata = document["metadata"]
         wish = annotation(document, DESIRE) or ""
-        self._refused.discard(job.name)
+        self._refused.discard(metadata["name"])
+        self.wake(job.name)
         return await self._links.keep(
             Link(
                 job.name,
@@ -259,16 +292,16 @@ class JobMirror:
                 digest(document.get("spec") or {}),
                 job.uid,
                 wish if wish == Desire.RUN else "",  # a new job runs without being told
+                named="" if metadata["name"] == job.name else metadata["name"],
             )
         )
 
-    async def _submit(self, document: Document) -> Link | None:
-        name, uid = document["metadata"]["name"], document["metadata"]["uid"]
-        control = self._control
+    async def _submit(self, document: Document, name: str) -> Link | None:
+        uid, control = document["metadata"]["uid"], self._control
         for each in (control.queues, control.job_types, control.sizes):
             await each.settled()
         try:
-            words = job_file(document, self._definition.uid)
+            words = job_file(document, self._definition.uid, name)
             job = read_job(words, f"job {name}", self._further, control.job_types.specs, control.sizes.specs)
         except Invalid as refusal:
             await self._refuse(document, "; ".join(str(_for_kubectl(each)) for each in refusal.problems))
@@ -276,23 +309,25 @@ class JobMirror:
         try:
             entry, _ = await control.submit(job, owner_of(document), uid)
         except NameTaken:
-            other = self._job(name)
+            other, second = self._job(name), second_name(document)
             if other is None or other.status.desire is Desire.DELETE:
-                asyncio.get_running_loop().call_later(LOOK_AGAIN, self.wake, name)
+                asyncio.get_running_loop().call_later(LOOK_AGAIN, self._wake_for, document)
                 return None
-            where = namespace_of(other, self._settings)
+            if name != second:
+                return await self._submit(document, second)
             await self._refuse(
                 document,
-                f"a job {name} exists already, in namespace {where}; names are unique among all jobs of a server: "
-                "choose another, or delete that one first",
+                f"Weft has a job {document['metadata']['name']} of another namespace, and also a job {name}, as this one would be "
+                "called there; choose another name, or delete one of them first",
             )
             return None
         return await self._link(document, entry)
 
     async def _show(self, job: LiveJob) -> Link | None:
         """A job that came another way is shown, too; one whose resource went before it was linked goes."""
-        if (job.metadata.annotations.get(SOURCE) or "").startswith(f"{self._definition.uid}/"):
-            if await self._definition.stands():
+        definition, _, source = (job.metadata.annotations.get(SOURCE) or "").partition("/")
+        if definition == self._definition.uid:
+            if source not in self._uids and await self._definition.stands():
                 await self._remove(job)
             return None
         namespace = namespace_of(job, self._settings)
@@ -336,7 +371,9 @@ class JobMirror:
             reason = self._control.why_waiting(job)
         await self._definition.tell_status(
             document,
-            job_status(job.uid, status, len(job.gang.preferred), reason, generation, ignored=ignored),
+            job_status(
+                job.name, job.uid, status, len(job.gang.preferred), reason, generation, ignored=ignored
+            ),
         )
         if ignored:
             await self._event(link, f"spec.{generation}", "SpecIgnored", SPEC_IGNORED, warning=True)
@@ -399,7 +436,7 @@ class JobMirror:
         warning: bool = False,
         when: float | None = None,
     ) -> None:
-        about = (link.name, link.namespace, link.resource)
+        about = (link.resource_name, link.namespace, link.resource)
         at = self._control.clock() if when is None else when
         await self._definition.tell_event(about, key, reason, message, at, warning=warning)
 

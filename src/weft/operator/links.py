@@ -19,6 +19,7 @@ from weft.store.store import Store
 @dataclass(frozen=True, slots=True)
 class Link:
     name: str
+    """In Weft."""
     namespace: str | None
     resource: str
     """The resource's uid."""
@@ -31,6 +32,12 @@ class Link:
     """The wish of a person that was last followed."""
     seq: int = 0
     """What happened up to here was told as Events."""
+    named: str = ""
+    """The resource, where it has another name: that of a job of another namespace."""
+
+    @property
+    def resource_name(self) -> str:
+        return self.named or self.name
 
 
 class Links:

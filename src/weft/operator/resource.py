@@ -23,6 +23,7 @@ JOB_UID = f"{LABEL_PREFIX}job-uid"
 SOURCE = f"{LABEL_PREFIX}resource"
 """Of a job: the definition and the resource that it came from, by uid. Kept with the job, so that no crash parts them."""
 KUBECTL = "kubectl"
+LONGEST_NAME = 63
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 
@@ -76,7 +77,16 @@ def _foreign(words: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in words.items() if not name.startswith(ours) and name != MANAGED_BY}
 
 
-def job_file(document: Document, crd: str) -> dict[str, Any]:
+def second_name(document: Document) -> str:
+    """What a job is called in Weft, where names are unique, if another namespace has one of the same name."""
+    metadata = document["metadata"]
+    name = f"{metadata['name']}-{metadata['namespace']}"
+    return (
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9].rstrip('-.')}-{digest(name)[:8]}"
+    )
+
+
+def job_file(document: Document, crd: str, name: str) -> dict[str, Any]:
     """What the resource would be as a job file. Its namespace is the project."""
     metadata = document["metadata"]
     words = own_words(document)
@@ -84,7 +94,7 @@ def job_file(document: Document, crd: str) -> dict[str, Any]:
     return {
         "apiVersion": document.get("apiVersion", API_VERSION),
         "kind": document.get("kind", JOB),
-        "metadata": {"name": metadata["name"], "project": metadata["namespace"], **words},
+        "metadata": {"name": name, "project": metadata["namespace"], **words},
         "spec": document.get("spec") or {},
     }
 

@@ -26,9 +26,16 @@ def moment(seconds: float | None) -> str | None:
 
 
 def job_status(
-    uid: str, status: JobStatus, size: int, reason: str | None, generation: int, *, ignored: bool = False
+    name: str,
+    uid: str,
+    status: JobStatus,
+    size: int,
+    reason: str | None,
+    generation: int,
+    *,
+    ignored: bool = False,
 ) -> dict[str, Any]:
-    """`size`: how many tasks it asks for; `ignored`: the resource no longer says what was submitted."""
+    """`name`: what Weft calls it; `size`: how many tasks it asks for; `ignored`: the resource no longer says what was submitted."""
     up = sum(task.state in (TaskState.RUNNING, TaskState.SUCCEEDED) for task in status.tasks)
     failure = status.failure
     shown: dict[str, Any] = {
@@ -47,6 +54,7 @@ def job_status(
         else {"code": failure.code.value, "message": failure.message, "task": failure.task},
         "conditions": _conditions(status, ignored),
         "observedGeneration": generation,
+        "job": name,
         "jobUid": uid,
     }
     return _said(shown)

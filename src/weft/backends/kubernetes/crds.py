@@ -135,6 +135,10 @@ KINDS = (
                 },
             },
             "observedGeneration": _COUNT,
+            "job": {
+                "type": "string",
+                "description": "What Weft calls the job: as here, unless another namespace had one of this name first.",
+            },
             "jobUid": {"type": "string", "description": "What Weft knows the job by."},
         },
     ),
