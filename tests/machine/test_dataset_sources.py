@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Server, nothing_left, sh, until
+from harness import Server, nothing_left, python, sh, until
 
 from support.postgres import PASSWORD, NotInstalled, postgres
+from support.s3 import KEYS, s3
 
 pytestmark = pytest.mark.machine
 
@@ -130,3 +133,60 @@ def test_a_source_is_read_by_the_server_and_given_to_a_job(
             assert spec["cache"] == {"policy": "lru", "quota": "1Mi"}
         server.run(sh(f"cat $DATA_DIR/{name}/*", name=name, datasets=[{"name": name}]))
         assert [line.replace(" ", "") for line in server.text(name)] == says, server.story(name)
+
+
+def test_a_dataset_in_place_leaves_nothing_in_the_store_and_is_read_and_cached_by_nodes(
+    server: Server, tmp_path: Path
+) -> None:
+    """So it may be larger than the server's disk: small objects, too, stay in their bucket."""
+    chance = random.Random(4)
+    content = {f"{number % 3}/{number:03}": chance.randbytes(20_000 + number) for number in range(120)}
+    with s3() as bucket:
+        bucket.client().create_bucket(Bucket="bucket")
+        for name, data in content.items():
+            bucket.put(f"films/{name}", data)
+        server.weft("secrets", "set", "s3", *(f"{key}={value}" for key, value in KEYS.items()))
+        url = ("s3://bucket/films/", "--endpoint", bucket.url, "--secret", "s3")
+        server.weft("data", "add", "films", *url, "--in-place", "--quota", "1Mi")
+        about = server.get("/v1/datasets/films").json
+        assert about["spec"]["inPlace"] is True
+        version = about["status"]["version"]
+        table = json.loads((server.home / "datasets/versions" / version / "version.json").read_text())
+        kept = [
+            server.home / "datasets/parts" / part["digest"][:2] / part["digest"] for part in table["parts"]
+        ]
+        assert [path for path in kept if path.exists()] == []
+        script = (
+            "import hashlib, weft\n"
+            "for epoch in range(2):\n"
+            "    data = weft.data('films', shuffle=True, epoch=epoch)\n"
+            "    print(hashlib.sha256(b''.join(s.data for s in sorted(data))).hexdigest(), flush=True)\n"
+            "print(hashlib.sha256(weft.data('films')['1/004'].data).hexdigest())\n"
+        )
+        whole = hashlib.sha256(b"".join(content[name] for name in sorted(content))).hexdigest()
+        one = hashlib.sha256(content["1/004"]).hexdigest()
+        server.run(python(script, name="watches", datasets=[{"name": "films", "mode": "stream"}]))
+        assert server.text("watches") == [whole, whole, one], server.story("watches")
+        (node,) = server.get("/v1/datasets/films").json["status"]["cached"]
+        assert sum(node["versions"].values()) <= 1 << 20
+        server.weft("data", "pull", "films", str(tmp_path / "pulled"))
+        pulled = {
+            str(path.relative_to(tmp_path / "pulled")): path for path in (tmp_path / "pulled").rglob("*/*")
+        }
+        assert {name: path.read_bytes() for name, path in pulled.items()} == content
+        assert (
+            "120 of them at their source, by size and mark), all as they should be"
+            in server.weft("data", "verify", "films").stdout
+        )
+        bucket.put("films/1/004", bytes(20_004))
+        damaged = server.weft("data", "verify", "films", check=False)
+        assert damaged.returncode != 0
+        assert "1/004" in damaged.stdout + damaged.stderr
+        script = "import weft\nweft.data('films')['1/004']"
+        server.run(python(script, name="late", datasets=[{"name": "films", "mode": "stream"}]), "FAILED")
+        assert "films/1/004" in server.text("late")[-1]
+        assert "changed since it was listed" in server.text("late")[-1]
+    server.delete("late")
+    server.delete("watches")
+    refused = server.weft("data", "add", "local", str(tmp_path), "--in-place", check=False)
+    assert "spec.inPlace: is for s3:// and https:// sources" in refused.stderr

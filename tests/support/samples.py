@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.data import digest
+from weft.data.errors import Changed
 from weft.data.ingest import ingest
 from weft.data.sources import Object
 from weft.data.store import Store
@@ -21,7 +22,7 @@ class Listed:
 
     def __init__(self, content: dict[str, bytes], stays: bool = False):
         self.content = content
-        self.stays = stays
+        self.stays = self.proves = stays
         self.reads: list[str] = []
 
     def objects(self) -> Iterator[Object]:
@@ -31,6 +32,8 @@ class Listed:
     def read(self, item: Object, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         self.reads.append(item.name)
         data = self.content[item.name]
+        if not item.is_marked(digest.of(data)):
+            raise Changed(f"{item.name} changed since it was listed")
         end = len(data) if length is None else offset + length
         for at in range(offset, end, 1000):
             yield data[at : min(end, at + 1000)]

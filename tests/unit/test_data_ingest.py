@@ -21,8 +21,11 @@ from hypothesis import strategies as st
 
 from support.samples import Listed, opened, some
 from weft.data import digest, ingest, packs
+from weft.data.cache.fetch import Read
+from weft.data.cache.versions import Piece, Version
 from weft.data.errors import Changed, DataError, Denied, Missing, NoRoom, Refused
 from weft.data.ingest import Progress
+from weft.data.pieces import in_pieces
 from weft.data.sources import Object, check_name
 from weft.data.sources.file import FileSource
 from weft.data.store import Store
@@ -134,6 +137,85 @@ def test_large_objects_of_a_source_that_stays_are_left_there(store: Store, small
     assert (report.good, report.elsewhere) == (True, 1)
     with pytest.raises(Refused, match="was left at its source"):
         opened(store, made.version)["large"]
+
+
+def test_in_place_nothing_is_read_or_stored_and_small_objects_are_packs_of_their_source(
+    store: Store, small_packs: None
+) -> None:
+    content = {**some(40, most=900), "1/large": bytes(5000)}
+    source = Listed(content, stays=True)
+    made = ingest.ingest(source, store, "k", in_place=True)
+    assert (source.reads, made.read, made.stored, made.samples) == ([], 0, 0, 41)
+    assert not list((store.root / "parts").glob("??/*"))
+    index = store.index(made.version)
+    places = [about["place"] for about in index.parts]
+    assert sum(place.get("count", 1) for place in places) == 41
+    assert [place["key"] for place in places if "key" in place] == ["1/large"]
+    assert 3 <= len(places) <= 6
+    node = Version(store.version(made.version), made.version)
+    node.check()
+    for number, name in enumerate(index.names):
+        part = node.parts[index.part[number]]
+        got = b"".join(read_of(source)(part, index.offset[number], index.length[number]))
+        assert got == content[name], name
+    for part in node.parts:
+        assert sum(map(len, read_of(source)(part, 0, part.size))) == part.size
+    report = verify(store, made.version, source)
+    assert (report.good, report.elsewhere) == (True, 41)
+    again = ingest.ingest(source, store, "k", in_place=True)
+    assert (again.version, again.new) == (made.version, False)
+
+
+def read_of(source: Listed) -> Read:
+    def read(part: Any, offset: int, length: int) -> Iterator[bytes]:
+        if part.pieces is None:
+            return source.read(Object(part.key, part.size, part.mark), offset, length)
+        return in_pieces(source, part.pieces(), offset, length)
+
+    return read
+
+
+def test_an_object_of_such_a_pack_that_has_changed_is_noticed(store: Store, small_packs: None) -> None:
+    content = some(12, most=900)
+    source = Listed(content, stays=True)
+    made = ingest.ingest(source, store, "k", in_place=True)
+    name = sorted(content)[5]
+    source.content = {**content, name: bytes(len(content[name]))}
+    (part,) = Version(store.version(made.version), made.version).parts
+    with pytest.raises(Changed, match=name):
+        list(read_of(source)(part, 0, part.size))
+    report = verify(store, made.version, source)
+    assert [problem.name for problem in report.problems] == [name]
+    again = ingest.ingest(source, store, "k", in_place=True)
+    assert again.version != made.version
+
+
+def test_where_marks_are_not_all_objects_in_place_are_parts_of_their_own(
+    store: Store, small_packs: None
+) -> None:
+    source = Listed(some(5), stays=True)
+    source.proves = False
+    parts = store.index(ingest.ingest(source, store, "k", in_place=True).version).parts
+    assert sorted(part["place"]["key"] for part in parts) == sorted(source.content)
+
+
+def test_a_source_that_cannot_be_read_later_cannot_be_in_place(store: Store) -> None:
+    with pytest.raises(Refused, match=r"inPlace: not every object .* leave inPlace out, and it is copied"):
+        ingest.ingest(Listed(some(5)), store, "k", in_place=True)
+    assert store.versions() == []
+
+
+@given(st.data())
+def test_any_bytes_of_many_objects_are_those_of_all_of_them_together(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 50), min_size=1, max_size=40))
+    content = {f"{number:02}": random.Random(number).randbytes(size) for number, size in enumerate(sizes)}
+    whole, source, at, pieces = b"".join(content.values()), Listed(content, stays=True), 0, []
+    for name, each in content.items():
+        pieces.append(Piece(at, Object(name, len(each), digest.of(each))))
+        at += len(each)
+    offset = data.draw(st.integers(0, len(whole)))
+    length = data.draw(st.integers(0, len(whole) - offset))
+    assert b"".join(in_pieces(source, pieces, offset, length)) == whole[offset : offset + length]
 
 
 def test_identical_parts_are_stored_once(store: Store) -> None:

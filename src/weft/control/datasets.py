@@ -243,15 +243,28 @@ class OperatorDatasets:
             told, lineage = self._results_of(job, source.output.path), lineage_of(job)
         else:
             told = source.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return await self._ingest(name, told, spec.secret_ref, spec.pack, lineage)
+        return await self._ingest(name, told, spec.secret_ref, spec.pack, lineage, spec.in_place)
 
     async def _ingest(
-        self, name: str, source: Mapping[str, Any], secret: str | None, pack: str, lineage: Mapping[str, Any]
+        self,
+        name: str,
+        source: Mapping[str, Any],
+        secret: str | None,
+        pack: str,
+        lineage: Mapping[str, Any],
+        in_place: bool = False,
     ) -> Version:
         credentials = dict(self._credentials(secret)) if secret is not None else {}
         if secret is not None and not credentials:
             raise DataFailed(f"there is no secret {secret}; store it: weft secrets set {secret} KEY")
-        asked = {"do": "ingest", "source": source, "credentials": credentials, "key": name, "pack": pack}
+        asked = {
+            "do": "ingest",
+            "source": source,
+            "credentials": credentials,
+            "key": name,
+            "pack": pack,
+            "inPlace": in_place,
+        }
         said = await run(self.store, asked, lambda far: self._progress(name, far))
         return await self._keep(name, said, lineage)
 
@@ -514,7 +527,7 @@ class OperatorDatasets:
         part = next(there, None)
         if part is None:
             raise Refused(f"version {found.version[:SHORT]} of dataset {name} has no object {digest[:SHORT]}")
-        about = {"key": part["place"]["key"], "mark": part["place"]["mark"], "size": part["size"]}
+        about = {"folder": str(table.parent), "version": found.version, "digest": digest}
         chunks = stream({"do": "read", **about, **self._source(name)})
         await anext(chunks)  # a source that cannot be read is told before the answer begins
         return part["size"], chunks

@@ -38,6 +38,19 @@ def of_version(samples: Iterable[tuple[bytes, int, bytes]]) -> str:
     return hasher.hexdigest()[:VERSION]
 
 
+def of_mark(mark: str) -> bytes:
+    """What stands for the content of an object that stays at its source: its mark, which changes with it."""
+    return blake3(mark.encode()).digest()
+
+
 def of_source(key: str, mark: str, size: int) -> str:
     """The identity of an object that stays at its source and whose content was not read."""
     return of(f"{key}\0{mark}\0{size}".encode())
+
+
+def of_sources(objects: Iterable[tuple[str, str, int]]) -> str:
+    """Likewise of several that are read as one."""
+    hasher = blake3()
+    for key, mark, size in objects:
+        hasher.update(f"{key}\0{mark}\0{size}\n".encode())
+    return hasher.hexdigest()

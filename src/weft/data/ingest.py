@@ -66,13 +66,20 @@ def ingest(
     pack: Pack = "auto",
     progress: Callable[[Progress], None] | None = None,
     threads: int = THREADS,
+    in_place: bool = False,
 ) -> Ingested:
-    """A version of what the source has now. `key` says whose journal it is: the dataset's."""
+    """A version of what the source has now. `key` says whose journal it is: the dataset's. With `in_place` nothing of it is
+    copied, however small: only what there is is written down."""
     objects = listed(source)
+    if in_place and not source.stays:
+        raise Refused(
+            "inPlace: not every object of the source can be read by ranges and known by a mark (an etag) later; "
+            "leave inPlace out, and it is copied"
+        )
     stored: set[str] = set()
     try:
         with store.filling() as folder, closing(Journal(store.root / "journals", key)) as journal:
-            work = _Work(source, store, folder, objects, journal, pack, stored)
+            work = _Work(source, store, folder, objects, journal, pack, in_place, stored)
             work.run(progress, threads)
             return work.finish()
     except OSError as problem:
@@ -118,11 +125,13 @@ class _Work:
         objects: list[Object],
         journal: Journal,
         pack: Pack,
+        in_place: bool,
         stored: set[str],
     ):
         self.source, self.store, self.folder, self.journal = source, store, folder, journal
         self.objects = objects
-        self.plan = list(packs.plan(objects, pack))
+        self.in_place = in_place
+        self.plan = list(packs.plan(objects, pack if source.proves or not in_place else "none"))
         self.parts: list[Part | None] = [None] * len(self.plan)
         self.samples = Samples.of([item.name.encode() for item in objects])
         self.stored = stored
@@ -159,7 +168,7 @@ class _Work:
 
     def finish(self) -> Ingested:
         parts = [part for part in self.parts if part is not None]
-        kept = {part.digest: part.size for part in parts if part.key is None}
+        kept = {part.digest: part.size for part in parts if part.stored}
         lost = [name for name, size in kept.items() if not self.store.has(name, size)]
         if lost:
             raise Refused(f"{len(lost)} parts were removed from {self.store.root} meanwhile; try again")
@@ -177,11 +186,16 @@ class _Work:
         items = [self.objects[number] for number in numbers]
         if self._stop.is_set():
             return
-        if self.source.stays and len(items) == 1 and items[0].size >= packs.SMALL:
-            item = items[0]
-            made = Part(digest.of_source(item.name, item.mark, item.size), item.size, item.name, item.mark)
-            self._enter(part, made, digest.new(item.mark.encode()).digest())
-            self._count(1, item.size)
+        alone = items[0] if len(items) == 1 else None
+        if self.in_place or (self.source.stays and alone is not None and alone.size >= packs.SMALL):
+            size = sum(item.size for item in items)
+            if alone is not None:
+                made = Part(digest.of_source(alone.name, alone.mark, size), size, alone.name, alone.mark)
+            else:
+                named = digest.of_sources((item.name, item.mark, item.size) for item in items)
+                made = Part(named, size, objects=(numbers[0], len(numbers)))
+            self._enter(part, made, b"".join(digest.of_mark(item.mark) for item in items))
+            self._count(len(items), size)
             return
         known = self.journal.find(items)
         if known is not None and self.store.has(known.digest, known.size):

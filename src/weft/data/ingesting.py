@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from weft.data import versions
+from weft.data.agent.sources import KnownSources
+from weft.data.cache.versions import Version
 from weft.data.errors import DataError
 from weft.data.ingest import Progress, ingest
-from weft.data.sources import Object, make
+from weft.data.patience import PATIENT
+from weft.data.sources import make
 from weft.data.store import Store
 
 NICE = 5
@@ -45,7 +48,9 @@ def _do(asked: Mapping[str, Any], store: Store) -> Mapping[str, Any]:
         case "ingest":
             with store.filling() as scratch:
                 source = make(asked["source"], asked["credentials"], scratch=scratch)
-                made = ingest(source, store, asked["key"], asked["pack"], _progress)
+                made = ingest(
+                    source, store, asked["key"], asked["pack"], _progress, in_place=asked["inPlace"]
+                )
             store.name(asked["key"], made.version)
             return asdict(made)
         case "verify":
@@ -64,10 +69,12 @@ def _do(asked: Mapping[str, Any], store: Store) -> Mapping[str, Any]:
 
 
 def _read(asked: Mapping[str, Any]) -> int:
-    """An object at its source: a line that says whether it comes, then its bytes."""
+    """A part that is at its source: a line that says whether it comes, then its bytes."""
     try:
-        source = make(asked["source"], asked["credentials"])
-        chunks = source.read(Object(asked["key"], asked["size"], asked["mark"]))
+        sources = KnownSources(PATIENT)
+        sources.learn("", asked["source"], asked["credentials"])
+        part = Version(Path(asked["folder"]), asked["version"]).by_digest(asked["digest"])
+        chunks = sources("")(part, 0, part.size)
         first = next(chunks, b"")
     except DataError as problem:
         _say({"problem": str(problem)})

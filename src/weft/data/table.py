@@ -37,6 +37,11 @@ def _wrong(index: Index, marks: bytes, version: str) -> Iterator[str]:
         sizes = numpy.array([about["size"] for about in index.parts], "<u8")
         for about in index.parts:
             assert about["place"]["kind"] in ("store", "source")
+            assert (
+                about["place"]["kind"] == "store"
+                or {"key", "mark"} <= about["place"].keys()
+                or (0 <= about["place"]["first"] < len(index) and about["place"]["count"] > 0)
+            )
             assert len(bytes.fromhex(about["digest"])) == digest.SIZE
         names = [name.encode() for name in index.names]
         for name in index.names:

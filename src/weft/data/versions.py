@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,11 +30,19 @@ class Part:
     """Not in the store but left at the source, under this key,"""
     mark: str = ""
     """as long as it has this mark."""
+    objects: tuple[int, int] | None = None
+    """Or as many objects at the source, one behind the other: the number of the first sample, and how many they are."""
+
+    @property
+    def stored(self) -> bool:
+        return self.key is None and self.objects is None
 
     def dump(self) -> dict[str, Any]:
-        place = (
-            {"kind": "store"} if self.key is None else {"kind": "source", "key": self.key, "mark": self.mark}
-        )
+        place: dict[str, Any] = {"kind": "store"}
+        if self.key is not None:
+            place = {"kind": "source", "key": self.key, "mark": self.mark}
+        elif self.objects is not None:
+            place = {"kind": "source", "first": self.objects[0], "count": self.objects[1]}
         return {"digest": self.digest, "size": self.size, "place": place}
 
 
@@ -149,12 +157,20 @@ def verify(store: Store, version: str, source: Source | None = None, threads: in
         about, numbers = index.parts[part], order[ends[part] : ends[part + 1]].tolist()
         if about["place"]["kind"] == "store":
             return list(_of_a_part(store, index, marks, part, numbers))
-        return list(_of_an_object(source, about, index.name(numbers[0]))) if source is not None else []
+        if source is None:
+            return []
+        if "key" in about["place"]:
+            item = Object(about["place"]["key"], about["size"], about["place"]["mark"])
+            return list(_of_an_object(source, item, index.name(numbers[0])))
+        return [
+            problem for number in numbers for problem in _of_an_object(source, _object(index, marks, number))
+        ]
 
     with ThreadPoolExecutor(threads) as pool:
         for part, problems in enumerate(pool.map(proved, range(len(index.parts)))):
             report.parts += 1
-            report.elsewhere += index.parts[part]["place"]["kind"] != "store"
+            place = index.parts[part]["place"]
+            report.elsewhere += 0 if place["kind"] == "store" else place.get("count", 1)
             report.problems += problems
     return report
 
@@ -188,15 +204,20 @@ def _of_a_part(store: Store, index: Index, marks: bytes, part: int, numbers: lis
         os.close(file)
 
 
-def _of_an_object(source: Source, about: Mapping[str, Any], name: str) -> Iterator[Problem]:
-    place = about["place"]
+def _object(index: Index, marks: bytes, number: int) -> Object:
+    """One of several that are a part together: a sample's name is its key, and its mark the digest of the object's."""
+    mark = marks[digest.SIZE * number : digest.SIZE * (number + 1)]
+    return Object(index.name(number), index.length[number], "", mark)
+
+
+def _of_an_object(source: Source, item: Object, name: str = "") -> Iterator[Problem]:
     try:
-        size = sum(map(len, source.read(Object(place["key"], about["size"], place["mark"]))))
+        size = sum(map(len, source.read(item)))
     except DataError as problem:
-        yield Problem("object", name, str(problem))
+        yield Problem("object", name or item.name, str(problem))
         return
-    if size != about["size"]:
-        yield Problem("object", name, f"its source gives {size} bytes instead of {about['size']}")
+    if size != item.size:
+        yield Problem("object", name or item.name, f"its source gives {size} bytes instead of {item.size}")
 
 
 def _mark(file: int, offset: int, length: int) -> bytes:

@@ -112,7 +112,7 @@ class Cache(Strict):
     """How much of each node's cache it may have. Left out: what there is."""
 
 
-class DatasetSpec(Strict):
+class DatasetSpec(Ruled):
     description: Text = ""
     source: DatasetSource
     secret_ref: Name | None = None
@@ -120,6 +120,9 @@ class DatasetSpec(Strict):
     token (http, git, sql)."""
     pack: Literal["auto", "none"] = "auto"
     """auto: many small files are packed into large ones; none: every file is kept as it is."""
+    in_place: bool = False
+    """Nothing is copied into the server's store, however small, so that it may be larger than its disk: nodes read and cache what
+    they need. s3, and web servers that give ranges and etags. Else only objects of 4 MiB and more stay there."""
     cache: Cache = Field(default_factory=Cache)
     share_with: list[Name] = Field(default_factory=list)
     """Other projects whose jobs may read it."""
@@ -127,6 +130,13 @@ class DatasetSpec(Strict):
     """So many versions are kept, besides those that jobs use."""
     refresh: Duration | None = None
     """The source is looked at this often. Left out: when asked to (`weft data refresh`)."""
+
+    @classmethod
+    def rules(cls, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        source = given.get("source")
+        url = str(source.get("url")) if isinstance(source, Mapping) else "s3://"
+        if given.get("inPlace") and not url.startswith(("s3://", "http://", "https://")):
+            yield "inPlace", "is for s3:// and https:// sources; what others have is copied"
 
 
 class Dataset(Strict):

@@ -2018,6 +2018,13 @@ export interface components {
              * @enum {string}
              */
             pack: "auto" | "none";
+            /**
+             * Inplace
+             * @description Nothing is copied into the server's store, however small, so that it may be larger than its disk: nodes read and cache what
+             *     they need. s3, and web servers that give ranges and etags. Else only objects of 4 MiB and more stay there.
+             * @default false
+             */
+            inPlace: boolean;
             cache?: components["schemas"]["Cache"];
             /**
              * Sharewith

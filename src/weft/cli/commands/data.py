@@ -119,6 +119,7 @@ def add(
     endpoint: str | None = None,
     secret: str | None = None,
     pack: Literal["auto", "none"] | None = None,
+    in_place: bool = False,
     policy: Literal["nr", "lru"] | None = None,
     quota: str | None = None,
     project: str | None = None,
@@ -130,6 +131,7 @@ def add(
     For example:
       weft data add faces ~/faces
       weft data add faces s3://bucket/faces/ --secret s3-creds
+      weft data add films s3://bucket/films/ --in-place
       weft data add rows --sql postgresql://db/shop --query 'select * from orders' --secret db
       weft data add model --from-job train-3 --path model
 
@@ -155,6 +157,8 @@ def add(
         The stored secret with what the source asks for (weft secrets).
     pack
         auto or none: whether many small files are packed into large ones.
+    in_place
+        Copy nothing into the server's store, however small: for what is larger than its disk (s3, https).
     policy
         nr or lru: how nodes cache it.
     quota
@@ -182,6 +186,7 @@ def add(
     cache = {key: value for key, value in (("policy", policy), ("quota", quota)) if value is not None}
     spec: Json = {"source": given}
     spec |= {key: value for key, value in (("secretRef", secret), ("pack", pack)) if value is not None}
+    spec |= {"inPlace": True} if in_place else {}
     spec |= {"cache": cache} if cache else {}
     spec |= {"shareWith": share_with} if share_with else {}
     metadata = {"name": name, **({"project": project} if project else {})}

@@ -61,9 +61,14 @@ class Trees:
             if not self._books.reserve(claim, now):
                 free = self._books.free(claim)
                 growing.rmdir()
+                need, left = (
+                    (f"{claim.need.inodes} inodes", str(free.inodes))
+                    if free.bytes >= claim.need.bytes
+                    else (f"{claim.need.bytes} bytes", str(free.bytes))
+                )
                 raise NoRoom(
-                    f"the files of dataset {dataset} need {claim.need.bytes} bytes and {claim.need.inodes} inodes, the "
-                    f"cache has {free.bytes} and {free.inodes} left; use mode stream or shard, or a larger quota"
+                    f"the files of dataset {dataset} need {need}, the cache has {left} left; use mode stream or shard, or a "
+                    "larger quota"
                 )
             try:
                 _grow(version, growing, bring, linking=self._mounted)

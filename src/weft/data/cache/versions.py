@@ -6,20 +6,30 @@ import json
 import mmap
 import os
 import re
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft.data import sources
 from weft.data.cache.files import DIGEST
 from weft.data.errors import Corrupt, Missing, Refused
+from weft.data.sources import Object
 
 VERSION = re.compile(r"[0-9a-f]{32}")
 FILES = ("samples.idx", "names.idx", "names.txt", "version.json", "marks.bin")
 HANDED = FILES[:4]
 """Those that a reader needs, in the order in which it gets them."""
+PARTS_CUT_UP = 64
+
+
+class Piece(NamedTuple):
+    """One of several objects of a source that are a part together."""
+
+    offset: int
+    item: Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +39,13 @@ class Part:
     key: str | None = None
     """Of the object in the dataset's source, where its content stayed there."""
     mark: str = ""
+    pieces: Callable[[], list[Piece]] | None = field(default=None, compare=False)
+    """Or the objects there, in their order."""
 
     @property
     def stays(self) -> bool:
-        """In its source: the digest is then of its name and mark, not of its content."""
-        return self.key is not None
+        """In its source: the digest is then of names and marks, not of content."""
+        return self.key is not None or self.pieces is not None
 
 
 class Sample(NamedTuple):
@@ -56,12 +68,39 @@ class Version:
                 raise ValueError(f"it says format {about['format']}, version {about['version']}")
             self.samples = int(about["samples"])
             self.bytes = int(about["bytes"])
-            self.parts = tuple(map(_part, about["parts"]))
+            self.parts = tuple(self._part(number, part) for number, part in enumerate(about["parts"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             raise Corrupt(
                 f"version {name[:12]}: version.json cannot be read ({problem}); forget it on this node"
             ) from None
         self._table: memoryview | None = None
+        self._cut: dict[int, list[Piece]] = {}
+
+    def _part(self, number: int, about: Any) -> Part:
+        place, name, size = about["place"], str(about["digest"]), int(about["size"])
+        if not DIGEST.fullmatch(name) or size < 0:
+            raise ValueError(f"part {name[:80]!r} of {size} bytes")
+        if place["kind"] != "source":
+            return Part(name, size)
+        if "key" in place:
+            return Part(name, size, str(place["key"]), str(place["mark"]))
+        first, count = int(place["first"]), int(place["count"])
+        return Part(name, size, pieces=partial(self._pieces, number, first, count))
+
+    def _pieces(self, part: int, first: int, count: int) -> list[Piece]:
+        """Those of the parts that were read last are kept: samples of one are asked for again and again."""
+        found = self._cut.pop(part, None) or list(islice(self._cut_up(part, first), count))
+        self._cut[part] = found
+        if len(self._cut) > PARTS_CUT_UP:
+            self._cut.pop(next(iter(self._cut)), None)
+        return found
+
+    def _cut_up(self, part: int, first: int) -> Iterator[Piece]:
+        """The samples of a part, which are in the order of their numbers; large ones, which are parts of their own, lie between."""
+        for number in range(first, self.samples):
+            if self.part_of(number) == part:
+                sample = self.sample(number)
+                yield Piece(sample.offset, Object(sample.name, sample.length, "", sample.mark))
 
     def part(self, number: Any) -> Part:
         if type(number) is not int or not 0 <= number < len(self.parts):
@@ -151,15 +190,6 @@ def check_name(name: str) -> None:
         raise Corrupt(
             f"sample {name[:80]!r} has no name of a file below a folder; ingest the dataset again"
         ) from None
-
-
-def _part(about: Any) -> Part:
-    place = about["place"]
-    if not DIGEST.fullmatch(about["digest"]) or int(about["size"]) < 0:
-        raise ValueError(f"part {about['digest'][:80]!r} of {about['size']} bytes")
-    if place["kind"] == "source":
-        return Part(about["digest"], int(about["size"]), str(place["key"]), str(place["mark"]))
-    return Part(about["digest"], int(about["size"]))
 
 
 def _mapped(path: Path, size: int) -> memoryview:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from weft.data import digest
 from weft.data.errors import Refused
 from weft.data.patience import PATIENT, Patience
 
@@ -23,12 +24,22 @@ class Object:
     size: int
     mark: str
     """Changes when the content changes: an etag, a time of change and inode, a blob id."""
+    proof: bytes = b""
+    """The digest of its mark, for who does not know the mark itself any more."""
+
+    def is_marked(self, mark: str) -> bool:
+        """Whether it is still the one that was meant, by the mark that it has now."""
+        return mark == self.mark if self.mark else digest.of_mark(mark) == self.proof
 
 
 class Source(Protocol):
     @property
     def stays(self) -> bool:
         """Whether objects can be read later by range, and checked by their mark."""
+
+    @property
+    def proves(self) -> bool:
+        """Whether the digest of a mark is enough to check them by."""
 
     def objects(self) -> Iterable[Object]:
         """In any order, each name once."""

@@ -20,7 +20,7 @@ FRESH = 2_000_000_000
 class FileSource:
     """All regular files below a folder. Links, devices and sockets are refused: where they lead is not in the folder."""
 
-    stays = False
+    stays = proves = False
 
     def __init__(self, path: Path):
         self._only: str | None = path.name if path.is_file() else None

@@ -48,7 +48,7 @@ DENIED = re.compile(
 class GitSource:
     """A bare repository with one commit, fetched when it is listed; its blobs are the objects."""
 
-    stays = False
+    stays = proves = False
 
     def __init__(
         self,

@@ -43,6 +43,7 @@ class HttpSource:
         """Files of which the server gives no ranges."""
         self.stays = False
         """Known when all were asked for: whether every file has ranges and a mark to be trusted."""
+        self.proves = False  # a mark is not all that a file is checked by
 
     def objects(self) -> Iterator[Object]:
         sums = self._patience.ask(self._sums) if self._many else {self._name(): ""}

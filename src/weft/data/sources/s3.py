@@ -29,7 +29,7 @@ class S3Source:
     must open a bucket to whoever writes its name. Without a secret the requests are anonymous.
     """
 
-    stays = True
+    stays = proves = True
 
     def __init__(
         self,
@@ -109,9 +109,11 @@ class S3Source:
             import obstore
 
             with self._told(key):
-                options: Any = {"if_match": item.mark, "range": (offset, offset + length)}
+                options: Any = {"range": (offset, offset + length)}
+                if item.mark:
+                    options["if_match"] = item.mark
                 got = obstore.get(self._store, key, options=options)
-                if got.meta["e_tag"] != item.mark or got.meta["size"] != item.size:
+                if not item.is_marked(got.meta["e_tag"] or "") or got.meta["size"] != item.size:
                     raise self._changed(key)
                 for chunk in got.stream(min_chunk_size=CHUNK):
                     yield bytes(chunk)

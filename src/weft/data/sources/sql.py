@@ -44,7 +44,7 @@ KNOWN = ("host", "port", "sslmode", "connect_timeout", "application_name", "targ
 class SqlSource:
     """Read once, in one read-only view of the database, into a file without a name; the samples are its pieces."""
 
-    stays = False
+    stays = proves = False
 
     def __init__(
         self,
