@@ -131,11 +131,13 @@ def python_files(installed: Path) -> Files:
         f"{HOME}/pyvenv.cfg": Text(f"home = {program.parent}\ninclude-system-site-packages = false\n"),
         f"{HOME}/bin/weft": Text(f"#!{HOME}/bin/python\nfrom weft.cli.entry import main\n\nmain()\n", 0o755),
         **tree(library, str(library), OMITTED),
-        f"{HOME}/bin/py-spy": installed / "bin/py-spy",
         **tree(installed, site, {"bin"}),
     }
+    programs = [program]
+    if (spy := installed / "bin/py-spy").exists():
+        files[f"{HOME}/bin/py-spy"] = spy
+        programs.append(spy)
     shared = [path for path in files.values() if isinstance(path, Path) and ".so" in path.name]
-    programs = (program, installed / "bin/py-spy")
     return {**{library: Path(library) for library in needed(*programs, *shared)}, **files}
 
 

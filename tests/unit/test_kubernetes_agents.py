@@ -109,6 +109,35 @@ def test_what_a_pod_removed_goes_here_too_and_nothing_of_others(pods: dict[str, 
     assert sorted(str(path.relative_to(target)) for path in target.rglob("x")) == ["a2/x", "b1/x", "b2/x"]
 
 
+def test_a_file_that_is_replaced_all_the_time_is_fetched_and_one_that_is_being_written_is_not(
+    pods: dict[str, Pod], tmp_path: Path
+) -> None:
+    """Who saves every second, each time under the same name, must not lose everything with its node."""
+    target = tmp_path / "here"
+    folder = pods["worker-0"].root / "checkpoints"
+    folder.mkdir(exist_ok=True)
+
+    def save(content: bytes) -> None:
+        (folder / "model.new").write_bytes(content)
+        (folder / "model.new").replace(folder / "model")
+        with (folder / "log").open("ab") as file:
+            file.write(content)
+
+    def here() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in target.rglob("*")}
+
+    async def story() -> None:
+        agent, seen = agents(pods)["worker-0"], set[str]()
+        for number in range(4):
+            save(b"%d" % number)
+            await agent.pull("checkpoints", target, seen, final=False)
+            assert here() == ({"model": b"%d" % (number - 1)} if number else {})
+        await agent.pull("checkpoints", target, seen, final=True)
+
+    asyncio.run(story())
+    assert here() == {"model": b"3", "log": b"0123"}
+
+
 def test_what_a_pod_was_given_and_has_not_changed_replaces_nothing_here(
     pods: dict[str, Pod], tmp_path: Path
 ) -> None:

@@ -168,6 +168,11 @@ class Lifecycle(RuleBasedStateMachine):
                 record = self.launches.setdefault(number, LaunchRecord(tasks))
                 assert record.open, "a launch that has begun is ordered again"
                 assert not self.processes() & set(tasks), "a task would run twice"
+                for name in tasks:
+                    others = self.gang.together(self.gang.task(name)) - {*tasks}
+                    for other in (self.status.task(each) for each in others):
+                        late = other.state in (TaskState.LOST, TaskState.BACKOFF) or other.again
+                        assert not late, f"{name} starts, and would wait for {other.name} that does not"
                 record.world = {t.name for t in self.status.tasks if t.binding is not None and not t.leaving}
             case Stop(tasks, _):
                 for record in self.launches.values():

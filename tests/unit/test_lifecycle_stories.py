@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from support.builders import a_gang, a_request, a_task, restarts
+from support.builders import a_gang, a_request, a_task, an_elastic_gang, restarts
 from support.stories import Story
 from weft.model.events import (
     Admitted,
@@ -14,6 +16,7 @@ from weft.model.events import (
     Exited,
     Fetched,
     Hindered,
+    Joined,
     Launched,
     Lost,
     Pinned,
@@ -28,8 +31,20 @@ from weft.model.events import (
 )
 from weft.model.failures import Code, Failure
 from weft.model.gang import Gang
-from weft.model.instructions import Dequeue, Enqueue, Fetch, Launch, Provision, Release, Retire, Stop, Store
-from weft.model.lifecycle import EDGES, Refused, advance, next_wake, submitted
+from weft.model.instructions import (
+    Dequeue,
+    Enqueue,
+    Fetch,
+    Launch,
+    Provision,
+    Release,
+    ReleaseTasks,
+    Retire,
+    Stop,
+    Store,
+)
+from weft.model.job import Scope
+from weft.model.lifecycle import EDGES, PARTNERS_GRACE, Refused, advance, next_wake, submitted
 from weft.model.status import Binding, Desire, Exit, Progress, State, Stored, TaskState
 
 BROKEN = Failure(Code.COMMAND_NOT_FOUND, "worker-0: no command 'trian'", "worker-0")
@@ -556,6 +571,68 @@ class TestAStartThatDoesNotGetOn:
         assert story.hears(Hindered(7, "old")).status.reason != "old"
         story.hears(Asked(Desire.CANCEL), Hindered(1, "late"))
         assert story.status.reason != "late"
+
+
+class TestALostTask:
+    """What was lost with its node, or taken away, is replaced; what starts again with it waits for it."""
+
+    def together(self, count: int = 2, **more: object) -> Gang:
+        scope = restarts("never", scope=Scope.GANG)
+        tasks = tuple(a_task(f"worker-{i}", i, restart=scope, chief=i == 0) for i in range(count))
+        return a_gang(tasks=tasks, **more)  # type: ignore[arg-type]
+
+    def test_its_partners_stop_and_start_again_with_it_in_one_launch(self) -> None:
+        """On a cluster the pods of a launch wait for each other: two launches would wait for ever."""
+        story = Story(self.together()).running()
+        assert story.told_now(Lost(("worker-1",), "node-0"))[0] == Stop(("worker-0",), PARTNERS_GRACE)
+        assert story.told_now(Joined((Binding("worker-1", "node-1"),))) == []
+        assert story.status.state is State.RESTARTING
+        story.ends("worker-0", signal=15)
+        assert story.wakes().status.state is State.DEPLOYING
+        launches = [each for each in story.told_now(Provisioned()) if isinstance(each, Launch)]
+        assert launches == [Launch(2, ("worker-0", "worker-1"))]
+        story.hears(story.launched())
+        assert story.status.state is State.PROCESSING
+        assert story.status.restarts == 0
+
+    def test_its_partners_wait_until_it_has_a_place(self) -> None:
+        story = Story(self.together()).running().hears(Lost(("worker-1",), "node-0"))
+        story.ends("worker-0", signal=15)
+        assert next_wake(story.status, story.gang) is None
+        story.now += 60
+        assert story.told_now(Woke()) == []
+        assert story.status.state is State.RESTARTING
+        story.hears(Joined((Binding("worker-1", "node-1"),)))
+        launches = [each for each in story.wakes().told_now(Provisioned()) if isinstance(each, Launch)]
+        assert launches == [Launch(2, ("worker-0", "worker-1"))]
+
+    def test_what_starts_again_alone_does_not_wait(self) -> None:
+        story = Story(pair()).running().hears(Lost(("worker-1",), "node-0"))
+        assert story.task_states() == {"worker-0": "RUNNING", "worker-1": "LOST"}
+        told = story.told_now(Joined((Binding("worker-1", "node-1"),)), Provisioned())
+        assert told == [Provision(), Launch(2, ("worker-1",))]
+
+    @pytest.mark.parametrize("by_restart", [True, False])
+    def test_an_elastic_job_that_can_do_without_it_goes_on_smaller(self, by_restart: bool) -> None:
+        gang = replace(an_elastic_gang(1, 3, 3), restart_to_resize=by_restart)
+        story = Story(gang).running()
+        told = story.told_now(Lost(("worker-2",), "node-0"))
+        assert ReleaseTasks(("worker-2",)) in told
+        assert story.status.reason == "worker-2 lost with node node-0; goes on with 2 tasks"
+        assert story.task_states()["worker-2"] == "WAITING"
+        if not by_restart:
+            assert story.status.state is State.PROCESSING
+            return
+        story.ends("worker-0", signal=15).ends("worker-1", signal=15)
+        launches = [each for each in story.wakes().told_now(Provisioned()) if isinstance(each, Launch)]
+        assert launches == [Launch(2, ("worker-0", "worker-1"))]
+
+    @pytest.mark.parametrize("gone", [("worker-0",), ("worker-1", "worker-2")])
+    def test_one_that_cannot_waits_for_a_replacement(self, gone: tuple[str, ...]) -> None:
+        """Its chief, or more than it can spare."""
+        story = Story(an_elastic_gang(2, 3, 3)).running()
+        assert ReleaseTasks(gone, replace=True) in story.told_now(Lost(gone, "node-0"))
+        assert all(story.task_states()[name] == "LOST" for name in gone)
 
 
 class TestCodes:

@@ -369,31 +369,28 @@ def _joined(status: JobStatus, event: Joined, gang: Gang, now: float) -> Outcome
     places = {binding.task: binding for binding in event.bindings}
     count = len(places)
     cause = f"{count} more task{'s' * (count != 1)} on {_few(sorted({b.node for b in event.bindings}))}"
-    grows = any(t.state is not TaskState.LOST for t in status.tasks if t.name in places)
-    if gang.restart_to_resize and grows:
-        due = max([now, *(t.due for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None)])
-        come = {"state": TaskState.BACKOFF, "due": due, "exit": None, "finished": None}
-    else:
-        come = {"state": TaskState.STARTING, "launch": launch, "exit": None, "finished": None}
+    due = max([now, *(t.due for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None)])
+    waits = {"state": TaskState.BACKOFF, "due": due, "exit": None, "finished": None}
+    starts = {"state": TaskState.STARTING, "launch": launch, "exit": None, "finished": None}
+    late = {t.name for t in status.tasks if t.again or t.state in (TaskState.BACKOFF, TaskState.LOST)}
     tasks = tuple(
         changed(
             task,
             binding=places[task.name],
             started=task.started if task.state is TaskState.LOST else None,
-            **come,
+            **(waits if gang.restart_to_resize or gang.together(gang.task(task.name)) & late else starts),
         )
         if task.name in places
         else task
         for task in status.tasks
     )
-    if gang.restart_to_resize and grows:
-        status, stop = _restart_others(
-            changed(status, tasks=tasks, reason=cause), frozenset(places), gang, now
-        )
-        return Outcome(status, stop, cause)
-    return Outcome(
-        changed(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None), (Provision(),), cause
-    )
+    joined = changed(status, tasks=tasks, reason=cause)
+    if gang.restart_to_resize:
+        joined, stop = _restart_others(joined, frozenset(places), gang, now)
+        return Outcome(changed(joined, state=S.RESTARTING), stop, cause)
+    if not any(task.state is TaskState.STARTING for task in tasks):
+        return Outcome(changed(joined, state=S.RESTARTING), (), cause)
+    return Outcome(changed(joined, state=S.DEPLOYING, launch=launch, reason=None), (Provision(),), cause)
 
 
 def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
@@ -405,18 +402,37 @@ def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
             changed(t, state=TaskState.STOPPED, pid=None) if t.name in gone else t for t in status.tasks
         )
         return _settle(changed(status, tasks=tasks), gang, now)
+    spare = _can_spare(status, gone, gang)
     tasks = tuple(
-        changed(t, state=TaskState.LOST, binding=None, pid=None, leaving=False, again=False, due=None)
-        if t.name in gone
-        else t
+        t
+        if t.name not in gone
+        else TaskStatus(t.name, launch=t.launch, restarts=t.restarts)
+        if spare
+        else changed(t, state=TaskState.LOST, binding=None, pid=None, leaving=False, again=False, due=None)
         for t in status.tasks
     )
-    cause = f"{_few(list(gone))} lost {f'on {event.node}: {event.why}' if event.why else f'with node {event.node}'}; waiting to be replaced"
-    state = S.RESTARTING if status.state is S.PROCESSING else status.state
-    others = frozenset().union(*(gang.together(gang.task(name)) for name in gone)) - {*gone}
-    waiting = changed(status, state=state, tasks=tasks, reason=cause)
-    waiting, stop = _stop_together(waiting, others, gang, now, min(gang.grace, PARTNERS_GRACE))
-    return Outcome(waiting, (*stop, ReleaseTasks(gone, replace=True)), cause, event.code)
+    left = sum(task.binding is not None for task in tasks)
+    next_ = f"goes on with {left} task{'s' * (left != 1)}" if spare else "waiting to be replaced"
+    where = f"on {event.node}: {event.why}" if event.why else f"with node {event.node}"
+    cause = f"{_few(list(gone))} lost {where}; {next_}"
+    others = frozenset().union(*(gang.together(gang.task(name)) for name in gone))
+    if gang.restart_to_resize:
+        others = frozenset(task.name for task in gang.tasks)
+    waiting = changed(status, tasks=tasks, reason=cause)
+    waiting, stop = _stop_together(waiting, others - {*gone}, gang, now, min(gang.grace, PARTNERS_GRACE))
+    if status.state is S.PROCESSING:
+        waiting = changed(waiting, state=_pace(waiting.tasks))
+    return Outcome(waiting, (*stop, ReleaseTasks(gone, replace=not spare)), cause, event.code)
+
+
+def _can_spare(status: JobStatus, gone: tuple[str, ...], gang: Gang) -> bool:
+    """Whether an elastic job can do without these tasks, and without waiting for others that it has lost."""
+    if any(gang.task(name).chief for name in gone) or any(t.state is TaskState.LOST for t in status.tasks):
+        return False
+    least = {span.role: span.minimum for span in gang.spans}
+    staying = [gang.task(t.name).role for t in status.tasks if t.binding is not None and t.name not in gone]
+    roles = {gang.task(name).role for name in gone}
+    return all(role in least and staying.count(role) >= least[role] for role in roles)
 
 
 def _joining(status: JobStatus, launch: int) -> tuple[str, ...]:
@@ -551,12 +567,7 @@ def _woke(status: JobStatus, event: Woke, gang: Gang, now: float) -> Outcome:
 def _restart_due(status: JobStatus, gang: Gang, now: float) -> Outcome:
     if status.state is not S.RESTARTING:
         return _unchanged(status)
-    waiting = {t.name: t.due for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None}
-    due = {name for name, then in waiting.items() if then <= now}
-    stopping = {t.name for t in status.tasks if t.again}
-    due = {name for name in due if not gang.together(gang.task(name)) & stopping}
-    if gang.restart_to_resize and (len(due) < len(waiting) or _changing(status)):
-        due = set()  # all of them at once, or their sizes of the world would differ
+    due = {name for name, then in _moments(status, gang).items() if then <= now}
     if not due:
         return _unchanged(status)
     launch = status.launch + 1
@@ -570,9 +581,21 @@ def _restart_due(status: JobStatus, gang: Gang, now: float) -> Outcome:
     return Outcome(again, (Provision(),), f"restarting {_few(sorted(due))}")
 
 
-def _changing(status: JobStatus) -> bool:
-    """Whether tasks are being stopped to start again, or to leave."""
-    return any(task.again or task.leaving for task in status.tasks)
+def _moments(status: JobStatus, gang: Gang) -> dict[str, float]:
+    """When tasks start again that wait for that: with those that start with them, when the last of these may. Who waits for
+    a partner to stop or to be replaced has no moment yet; nor has anyone while a gang that restarts as a whole changes."""
+    waiting = {t.name: t.due for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None}
+    missing = {t.name for t in status.tasks if t.again or t.state is TaskState.LOST}
+    if gang.restart_to_resize:
+        if missing or any(task.leaving for task in status.tasks):
+            return {}
+        return dict.fromkeys(waiting, max(waiting.values(), default=0.0))
+    found = {}
+    for name, due in waiting.items():
+        others = gang.together(gang.task(name))
+        if not others & missing:
+            found[name] = max([due, *(waiting[other] for other in others & waiting.keys())])
+    return found
 
 
 # ── the end ──────────────────────────────────────────────────────────────────────────────────────
@@ -737,11 +760,7 @@ def next_wake(status: JobStatus, gang: Gang) -> float | None:
         return status.queued + gang.max_wait
     if status.state not in (S.PROCESSING, S.RESTARTING) or ending(status):
         return None
-    stopping = any(task.again for task in status.tasks)  # whose ends are waited for first
-    stopping = stopping or (gang.restart_to_resize and _changing(status))
-    times = [task.due for task in status.tasks if task.due is not None and not stopping]
-    if times and gang.restart_to_resize:
-        times = [max(times)]  # all of them at once
+    times = list(_moments(status, gang).values())
     if (end := _deadline(status, gang)) is not None:
         times.append(end)
     return min(times, default=None)

@@ -21,11 +21,10 @@ from pydantic_core import from_json, to_json
 
 from weft.backends.kubernetes.client import ApiError, Client, Document, proxied
 from weft.backends.kubernetes.received import Received
+from weft.runtime.agent.generations import SETTLED
 
 TOKEN = "X-Weft-Token"  # noqa: S105  (the name of a header)
 LONGEST_HEADER = 1 << 20
-SETTLED = 2.0
-"""A file that was changed less than this many seconds ago may still be written to."""
 INCOMING = ".incoming"
 
 
@@ -105,7 +104,10 @@ class Agent:
         A folder of the folder (a checkpoint) comes whole or not at all. `final`: nobody writes to them any more.
         """
         async with self._client.stream(
-            "GET", self._path("/v1/files"), {"folder": folder}, self._headers
+            "GET",
+            self._path("/v1/files"),
+            {"folder": folder, **({"final": "1"} if final else {})},
+            self._headers,
         ) as answer:
             found: list[Document] = from_json(await answer.aread())["files"]
         os.makedirs(target, exist_ok=True)  # noqa: PTH103
@@ -114,7 +116,7 @@ class Agent:
             groups.setdefault(PurePosixPath(file["path"]).parts[0], []).append(file)
         complete = True
         for name, files in groups.items():
-            settled = final or all(time.time() - file["modified"] >= SETTLED for file in files)
+            settled = final or all(file.get("whole") or file["age"] >= SETTLED for file in files)
             if settled:
                 await self._bring(folder, target, name, files)
             complete = complete and settled
@@ -150,7 +152,7 @@ class Agent:
             shutil.rmtree(incoming, ignore_errors=True)
 
     async def _fetch(self, folder: str, file: Document, place: Path) -> None:
-        query = {"folder": folder, "path": file["path"]}
+        query = {"folder": folder, "path": file["path"], **({"whole": "1"} if file.get("whole") else {})}
         async with self._client.stream("GET", self._path("/v1/file"), query, self._headers) as answer:
             with place.open("wb") as writer:
                 async for data in answer.aiter_bytes(1 << 20):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ def files(folder: str, given: str | None = None) -> list[dict[str, Any]]:
     """Every regular file below a folder, hidden ones too. `given`: a file of `note_given`; what it has is told as such."""
     known = _noted(given)
     found: list[dict[str, Any]] = []
+    now = time.time()
     for parent, _, names, fd in os.fwalk(folder):
         for name in names:
             try:
@@ -23,7 +25,12 @@ def files(folder: str, given: str | None = None) -> list[dict[str, Any]]:
                 continue
             if stat.S_ISREG(about.st_mode):
                 path = os.path.relpath(os.path.join(parent, name), folder)
-                file = {"path": path, "size": about.st_size, "modified": about.st_mtime}
+                file = {
+                    "path": path,
+                    "size": about.st_size,
+                    "modified": about.st_mtime,
+                    "age": now - about.st_mtime,
+                }
                 same = known.get(path) == [about.st_size, about.st_mtime]
                 found.append({**file, "given": True} if same else file)
     return sorted(found, key=lambda file: str(file["path"]))

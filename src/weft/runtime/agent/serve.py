@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from weft.runtime.agent.desk import FOLDER, Desk, word
 from weft.runtime.agent.folders import files, note_given, open_below
 from weft.runtime.agent.gate import Gate
+from weft.runtime.agent.generations import SETTLED, Generations
 from weft.runtime.agent.settings import Settings
 from weft.runtime.agent.stream import Streams
 from weft.runtime.agent.unpack import BadArchive, unpack
@@ -47,6 +48,7 @@ class Server(ThreadingHTTPServer):
         self.gate = gate
         self.watch = watch
         self.desk = Desk(settings)
+        self.generations = Generations(settings.folder("checkpoints"), SETTLED)
         self.streams = Streams(settings, gate, watch, self.desk)
         both = socket.has_dualstack_ipv6()
         if both:
@@ -140,12 +142,15 @@ class Handler(BaseHTTPRequestHandler):
         folder = self._folder(query, "results", "checkpoints")
         found = files(folder, self._given(query["folder"]))
         books = f"{FOLDER}/"  # are told by the stream
-        self._json(HTTPStatus.OK, {"files": [file for file in found if not file["path"].startswith(books)]})
+        found = [file for file in found if not file["path"].startswith(books)]
+        if query["folder"] == "checkpoints" and "final" not in query:
+            found = self.server_.generations.told(found)
+        self._json(HTTPStatus.OK, {"files": found})
 
     def _file(self, query: dict[str, str]) -> None:
         folder, path = self._folder(query, "results", "checkpoints"), query.get("path", "")
         try:
-            file = open_below(folder, path)
+            file = self.server_.generations.open(path) if "whole" in query else open_below(folder, path)
         except ValueError as problem:
             raise Refused(HTTPStatus.BAD_REQUEST, str(problem)) from None
         except OSError as problem:
