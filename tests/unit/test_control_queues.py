@@ -38,6 +38,33 @@ def with_gpus(fast_folder: Path) -> Tell:
     return lambda story: tell(story, [a_node(cpu=8, gpus=GPUS)])
 
 
+@pytest.mark.parametrize("stopped", [True, False])
+def test_what_a_queue_has_had_lately_outlives_the_server(with_gpus: Tell, stopped: bool) -> None:
+    async def story(m: Machine) -> None:
+        await declare(m, "greedy")
+        await declare(m, "modest")
+        await runs_on(m, "long", "greedy", gpu=4)
+        await m.passes(8 * 3600)
+        await m.control.ask("long", Desire.CANCEL, "ann")
+        await m.until("long", State.CANCELLED)
+        await m.passes(61)
+        before = shown(m, "greedy")["share"]
+        assert before > 0.5
+        if stopped:
+            await m.down()
+        else:
+            m.kill()
+        await m.up()
+        assert shown(m, "greedy")["share"] == pytest.approx(before, abs=0.01)
+        assert shown(m, "modest")["share"] == 0
+        await runs_on(m, "first", "greedy", gpu=4)
+        for name, queue in (("second", "greedy"), ("third", "modest")):
+            await m.submit(name, queue=queue, grace="1s", roles={"worker": {"resources": {"gpu": 4}}})
+        assert [job.name for job in line(m.control.books, m.loop.time())] == ["third", "second"]
+
+    with_gpus(story)
+
+
 async def declare(m: Machine, name: str, **spec: Any) -> bool:
     return await m.control.queues.put(name, QueueSpec.model_validate(spec), Metadata(), "ann")
 

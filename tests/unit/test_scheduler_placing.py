@@ -177,6 +177,18 @@ def test_a_job_goes_where_its_data_lies() -> None:
     assert bindings[0].node == "near"
 
 
+def test_a_job_that_is_spread_still_goes_where_its_data_lies_one_task_a_node() -> None:
+    holds = {"imagenet": 150 * GIB}
+    nodes = [a_node("far"), a_node("near", holds=holds), a_node("farther"), a_node("nearby", holds=holds)]
+    gang = a_gang(a_request(1), a_request(1), wants=holds, strategy="spread")
+    bindings = place(Cluster(nodes), gang)
+    assert bindings is not None
+    assert {binding.node for binding in bindings} == {"near", "nearby"}
+    plain = place(Cluster(nodes[:3]), a_gang(*[a_request(1)] * 3, wants=holds, strategy="spread"))
+    assert plain is not None
+    assert len({binding.node for binding in plain}) == 3, "data is no reason to crowd"
+
+
 def test_less_than_a_gibibyte_counts_too_but_less_than_a_node_s_gpus() -> None:
     nodes = [a_node("far"), a_node("near", holds={"faces": 1 << 20})]
     gang = a_gang(a_request(1), wants={"faces": 1 << 20})

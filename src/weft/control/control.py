@@ -33,6 +33,7 @@ from weft.control.metrics import MetricsIntake
 from weft.control.neighbourhood import Neighbourhood
 from weft.control.nosuch import NoJob
 from weft.control.queues import Asking, OperatorQueues, Use
+from weft.control.shares import Shares
 from weft.control.sizes import OperatorSizes
 from weft.control.stalls import Stalls
 from weft.model.changed import changed
@@ -91,6 +92,7 @@ class Control:
         """By name: submitted, but not on disk yet; nobody may see them, and nobody else may have their names."""
         self.books = Books(backend.nodes(), policy=policy)
         self.queues = OperatorQueues(store, clock, _new_uid, self._ruled)
+        self.shares = Shares(self)
         self._foresight = Foresight(self.books, clock)
         self._strays: dict[str, list[tuple[Binding, Request]]] = {}
         """GPUs of jobs that run on, on nodes that were carved anew."""
@@ -143,6 +145,7 @@ class Control:
             self._loop.create_task(Idleness(self).run()),
             self._loop.create_task(self._bad_nodes.run()),
             self._loop.create_task(self.datasets.run()),
+            self._loop.create_task(self.shares.run()),
         ]
         if self.copies is not None:
             self._background.append(self._loop.create_task(self.copies.run()))
@@ -154,6 +157,7 @@ class Control:
 
     async def close(self) -> None:
         """Let go; what runs goes on running."""
+        self.shares.keep()
         for task in self._background:
             task.cancel()
         for job in self.jobs.values():

@@ -27,6 +27,7 @@ LIVE = [state.value for state in State if not state.idle]
 
 def recover(control: Control) -> None:
     control.queues.load()
+    control.shares.load()
     control.job_types.load()
     control.sizes.load()
     control.datasets.load()

@@ -179,8 +179,11 @@ class Fit:
         return node if self.count[node] > 0 else None
 
     def emptiest(self) -> Ints:
-        """The lowest is spread to first."""
-        result: Ints = np.where(self.count > 0, -(self.key & ((1 << 46) - 1)), NEVER)
+        """The lowest is spread to first: the emptiest, where a piece to be moved weighs as much as a GPU in use."""
+        emptiness: Ints = -(self.key & ((1 << 46) - 1))
+        if self._moved is not None:
+            emptiness = emptiness + (self._moved << 40)
+        result: Ints = np.where(self.count > 0, emptiness, NEVER)
         return result
 
 
