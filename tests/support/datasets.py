@@ -389,9 +389,10 @@ class Here:
     async def _open(self) -> None:
         self.node = Node(self._settings, self._origin, self._sources)
         self.ahead = Ahead(self.node)
-        self._engine = Control(self.node, self.ahead)
+        desk = Desk(self.node, self.ahead)
+        self._engine = Control(self.node, self.ahead, desk)
         self._doors = [
-            Door(self.socket, 0o666, Desk(self.node, self.ahead).handle, 10.0),
+            Door(self.socket, 0o666, desk.handle, 10.0),
             Door(self.control_path, 0o600, self._engine.handle),
         ]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -13,9 +15,10 @@ from typing import Any
 import pytest
 
 from support.datasets import Agent, Here, OriginServer, Store, agent, until
+from weft.backends.local.agents import Agent as LocalAgent
 from weft.data.agent.origins import Server
 from weft.runtime.data import counting
-from weft.runtime.data.link import Link
+from weft.runtime.data.link import DataError, Link, _frame
 from weft.runtime.data.parts import AgentParts
 from weft.runtime.data.reader import Dataset
 
@@ -112,3 +115,53 @@ def test_a_loop_over_open_parts_does_not_wait_for_an_agent_that_does_not_answer(
     finally:
         beside.process.send_signal(signal.SIGCONT)
     assert when_told(beside, 600)["hits"] == 600
+
+
+def test_the_last_words_of_a_reader_are_heard_before_its_lease_ends(beside: Agent, version: str) -> None:
+    """Nobody answers them: its process may be over, and its job, while they are on their way."""
+    told = {"turn": 0, "hits": 3, "misses": 1, "hitBytes": 30, "missBytes": 10}
+    frame = _frame({"do": "got", "version": version, "quiet": True, **told})
+    with closing(Link(str(beside.socket), "t", patience=1)) as link, ThreadPoolExecutor(1) as aside:
+        link.counts()
+        assert link._socket is not None
+        link._socket.sendall(frame[:10])
+        ending = aside.submit(beside.control, do="revoke", job="job-1")
+        wait([ending], 0.1)
+        link._socket.sendall(frame[10:])
+        link.close()
+        (line,) = ending.result()["counts"]
+    assert {name: line[name] for name in told} == told
+
+
+def test_a_reader_that_goes_on_does_not_keep_its_lease(beside: Agent, version: str) -> None:
+    with closing(Link(str(beside.socket), "t", patience=1)) as link:
+        link.counts()
+        assert beside.control(do="revoke", job="job-1")["known"] is True
+        with pytest.raises(DataError, match="may not read data on this node any more"):
+            link.counts()
+
+
+def test_what_an_engine_last_saw_of_a_job_gives_way_to_what_it_got_in_all(
+    fast_folder: Path, origin: OriginServer, version: str
+) -> None:
+    async def story() -> None:
+        kept = LocalAgent("one", fast_folder / "cache", ["--origin-url", origin.url, "--reserve", "0"])
+        await kept.grant("job-1", "t", {version: {"dataset": "faces", "bytes": 0}})
+        with closing(Link(kept.socket, "t", patience=1)) as link:
+            for turn, hits in enumerate((0, 7)):
+                got = {
+                    "turn": turn,
+                    "hits": hits,
+                    "misses": 7 - hits,
+                    "hitBytes": hits,
+                    "missBytes": 7 - hits,
+                }
+                assert link.tell({"do": "got", "version": version, **got})
+                link.counts()
+                if turn == 0:
+                    await kept.look()
+                    assert (kept.cached().reads["faces"].hits, kept.cached().reads["faces"].misses) == (0, 7)
+        await kept.revoke("job-1")
+        assert (kept.cached().reads["faces"].hits, kept.cached().reads["faces"].misses) == (7, 0)
+
+    asyncio.run(story())

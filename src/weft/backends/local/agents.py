@@ -57,8 +57,8 @@ class Agent:
         self.read_note()
         self._ended: dict[str, Counter[str]] = {}
         """What readers got that are no longer there, by dataset, since this server began."""
-        self._counted: dict[str, Counter[str]] = {}
-        """The same with those who read now."""
+        self._reading: list[dict[str, Any]] = []
+        """What the agent last counted for those who are there, a line each job and dataset."""
         self._starting = asyncio.Lock()
 
     def read_note(self) -> None:
@@ -85,6 +85,7 @@ class Agent:
         with contextlib.suppress(OSError, Temporary, Permanent):
             for counted in (await self.ask({"do": "revoke", "job": uid}))["counts"]:
                 self._ended.setdefault(counted["dataset"], Counter()).update(Reads.told(counted))
+        self._reading = [counted for counted in self._reading if counted["job"] != uid]
         if not self.wanted:
             await self.end()
 
@@ -104,6 +105,7 @@ class Agent:
         """See that it lives, and what it holds and does."""
         status = await self.ask({"do": "status"})
         self.address = status["peerAddress"]
+        self._reading = status["counts"]
         self.read_note()
         for version, asked in list(self.warming.items()):
             under_way = status["warming"].get(version)
@@ -113,14 +115,18 @@ class Agent:
                 self.held = (await self.ask({"do": "holds"}))["versions"]
                 self.warming.pop(version, None)
                 self.warming_bytes.pop(version, None)
-        self._counted = {name: counted.copy() for name, counted in self._ended.items()}
-        for counted in status["counts"]:
-            self._counted.setdefault(counted["dataset"], Counter()).update(Reads.told(counted))
         return status
 
     def cached(self) -> Cached:
-        reads = {name: Reads(**counted) for name, counted in (self._counted or self._ended).items()}
-        return Cached(self.node, self.held, reads, dict(self.warming_bytes))
+        reads = {name: counted.copy() for name, counted in self._ended.items()}
+        for line in self._reading:
+            reads.setdefault(line["dataset"], Counter()).update(Reads.told(line))
+        return Cached(
+            self.node,
+            self.held,
+            {name: Reads(**counted) for name, counted in reads.items()},
+            dict(self.warming_bytes),
+        )
 
     # ── the process ──
 

@@ -119,8 +119,9 @@ async def serve(chosen: argparse.Namespace) -> None:
     peers = PeerDoor(key, node.file_for_peer)
     if chosen.peer_listen:
         await peers.listen(chosen.peer_listen)
-    control = Control(node, ahead, peers.address, sources)
-    readers = Door(chosen.socket, 0o666, Desk(node, ahead).handle, HELLO_WITHIN)
+    desk = Desk(node, ahead)
+    control = Control(node, ahead, desk, peers.address, sources)
+    readers = Door(chosen.socket, 0o666, desk.handle, HELLO_WITHIN)
     engine = Door(chosen.control, 0o600, control.handle)
     if isinstance(origin, Brought):
         EngineDoor(chosen.engine_listen, chosen.engine_token_file, control.answer, origin, control.report)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from weft.data.agent.ahead import Ahead
+from weft.data.agent.desk import Desk
 from weft.data.agent.frames import Answer, Connection
 from weft.data.agent.node import Node
 from weft.data.agent.sources import KnownSources
@@ -42,8 +43,16 @@ class Tree:
 
 
 class Control:
-    def __init__(self, node: Node, ahead: Ahead, peer_address: str = "", sources: KnownSources | None = None):
+    def __init__(
+        self,
+        node: Node,
+        ahead: Ahead,
+        desk: Desk,
+        peer_address: str = "",
+        sources: KnownSources | None = None,
+    ):
         self._node = node
+        self._desk = desk
         self._sources = sources or KnownSources()
         self._ahead = ahead
         self._peer_address = peer_address
@@ -94,6 +103,7 @@ class Control:
     async def _revoke(self, request: dict[str, Any]) -> Answer:
         """The end of a lease, with the last counts of its job."""
         job = _text(request, "job")
+        await self._desk.hear_out(job)
         counted = [line for line in self._node.counts.shown() if line["job"] == job]
         known = await self._node.aside(self._node.leases.revoke, job)
         await self._node.aside(self._node.counts.forget, job)

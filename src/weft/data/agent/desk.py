@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import time
@@ -22,6 +23,8 @@ MOST_AHEAD = 65_536
 TOLD = ("turn", "hits", "misses", "hitBytes", "missBytes")
 MOST_TOLD = 1 << 53
 """No number of a JSON document that all read alike is larger."""
+LAST_WORDS = 0.5
+"""Seconds that a reader of a job that is over is heard out; one that has ended has said all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Desk:
     def __init__(self, node: Node, ahead: Ahead):
         self._node = node
         self._ahead = ahead
+        self._readers: dict[str, set[Connection]] = {}
+        """By job."""
         self._answers = {
             "open": self._open,
             "part": self._part,
@@ -86,7 +91,24 @@ class Desk:
         if grant is None:
             raise Denied("the token is of no job that may read data on this node; it ends with its job")
         connection.about = {"job": grant.job, "token": grant.token, "reader": f"{grant.job} {id(connection)}"}
+        self._seat(connection, grant.job)
         return Answer({"job": grant.job, "hears": True})
+
+    def _seat(self, connection: Connection, job: str) -> None:
+        readers = self._readers.setdefault(job, set())
+        readers.add(connection)
+
+        def leave(_: object) -> None:
+            readers.discard(connection)
+            if not readers and self._readers.get(job) is readers:
+                del self._readers[job]
+
+        connection.ended.add_done_callback(leave)
+
+    async def hear_out(self, job: str) -> None:
+        """What the readers of a job that is over said last, without waiting for an answer, may still be on its way."""
+        if talking := [connection.ended for connection in self._readers.get(job, ())]:
+            await asyncio.wait(talking, timeout=LAST_WORDS)
 
     def _grant(self, connection: Connection) -> Grant:
         """Looked up at each request: a lease that was revoked ends now."""

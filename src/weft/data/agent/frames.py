@@ -44,6 +44,8 @@ class Connection:
         self._pending = bytearray()
         self.about: dict[str, Any] = {}
         """What its requests so far have made known."""
+        self.ended = self._loop.create_future()
+        """Done when nothing more comes."""
 
     async def receive(self) -> dict[str, Any] | None:
         """The next request; None when the other side has ended, even in the middle of one."""
@@ -110,6 +112,8 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+        if not self.ended.done():
+            self.ended.set_result(None)
 
 
 Handle = Callable[[Connection, dict[str, Any]], Awaitable[Answer]]
