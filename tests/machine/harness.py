@@ -434,7 +434,9 @@ class QuickServer(Server):
         assert cls.zygote.stdout is not None
         cls.zygote.stdin.write(json.dumps(request) + "\n")
         cls.zygote.stdin.flush()
-        self._pid = int(cls.zygote.stdout.readline())
+        line = cls.zygote.stdout.readline()
+        assert line, "the process that forks servers has ended; its traceback is above"
+        self._pid = int(line)
         self.pids.append(self._pid)
 
     @property
@@ -451,6 +453,8 @@ class QuickServer(Server):
         self._signal(signal.SIGTERM)
 
     def _signal(self, number: int) -> None:
+        if not self._pid:  # it never began, and 0 would be ourselves
+            return
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, number)
         gone = Path(f"/proc/{self._pid}")  # a leader that is a zombie may still have threads with open files

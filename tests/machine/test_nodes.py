@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -91,6 +92,25 @@ def test_a_gang_goes_on_when_one_of_its_nodes_is_lost(server: Server):
     server.wait_for("gang", "COMPLETED")
     assert server.status("gang")["restarts"] == 0
     assert [item["tasks"] for item in server.nodes()] == [[], []]
+
+
+def test_those_that_go_on_without_a_lost_task_know_who_is_left(server: Server):
+    """Elastic, and of a size that the other node has no room for."""
+    worker = {"replicas": 2, "minReplicas": 1, "resources": {"cpu": 8}}
+    job = server.run(
+        sh(GOES_ON, name="elastic", grace="1s", roles={"worker": worker}, resize="live"), "PROCESSING"
+    )
+    folder = server.home / "jobs" / job["metadata"]["uid"]
+    (hosts,) = folder.rglob("hosts.json")
+    before = json.loads(hosts.read_text())["worker"]
+    assert len(before) == 2
+    (kept,) = {"local-0", "local-1"} - {(lost := nodes_of(server, "elastic")["worker-1"])}
+    assert weft(server, "nodes", "lost", lost).returncode == 0
+    until(lambda: nodes_of(server, "elastic") == {"worker-0": kept}, "worker-1 to be gone")
+    until(lambda: json.loads(hosts.read_text())["worker"] == before[:1], "worker-0 to be told")
+    assert server.status("elastic")["state"] == "PROCESSING"
+    (folder / "checkpoints" / "done").touch()
+    server.wait_for("elastic", "COMPLETED")
 
 
 def test_a_server_that_is_killed_right_after_finishes_what_a_loss_began(server: Server):

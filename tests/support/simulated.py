@@ -305,6 +305,9 @@ class SimulatedBackend:
         for task in tasks:
             self.world.terminate(job.uid, task, grace)
 
+    def regroup(self, job: Assignment) -> None:
+        """Its tasks ask nobody who is left."""
+
     def retire(self, job: Assignment) -> None:
         self.retired.append(job.name)
 

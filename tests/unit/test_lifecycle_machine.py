@@ -45,6 +45,7 @@ from weft.model.instructions import (
     Launch,
     Provision,
     Readmit,
+    Regroup,
     Release,
     ReleaseTasks,
     Retire,
@@ -72,7 +73,7 @@ PICKS = st.integers(0, 99)
 
 @st.composite
 def gangs(draw: Any) -> Gang:
-    count = draw(st.integers(1, 3))
+    count = draw(st.integers(1, 4))
     policies = st.sampled_from(["never", "on-failure", "always", "exit-code"])
     scope = draw(st.sampled_from([None, *Scope]))
     tasks = tuple(
@@ -98,7 +99,8 @@ def gangs(draw: Any) -> Gang:
         needs_fetch=draw(st.booleans()),
     )
     if count > 1 and draw(st.booleans()) and not any(task.service for task in tasks):
-        spans = (Span("worker", 1, draw(st.integers(1, count)), count),)
+        least = draw(st.integers(1, count - 1))
+        spans = (Span("worker", least, draw(st.integers(least, count)), count),)
         gang = replace(gang, spans=spans, restart_to_resize=draw(st.booleans()))
     return gang
 
@@ -129,6 +131,8 @@ class Lifecycle(RuleBasedStateMachine):
         self.queued = self.provisioning = self.fetching = self.storing = False
         self.held: set[str] = set()
         """The tasks that have a place, as the scheduler's books have it."""
+        self.group: set[str] = set()
+        """Of whom those that run were last told."""
         self.retired = False
         self.halt_asked_while_running = False
         self.launches: dict[int, LaunchRecord] = {}
@@ -173,8 +177,12 @@ class Lifecycle(RuleBasedStateMachine):
                     for other in (self.status.task(each) for each in others):
                         late = other.state in (TaskState.LOST, TaskState.BACKOFF) or other.again
                         assert not late, f"{name} starts, and would wait for {other.name} that does not"
-                record.world = {t.name for t in self.status.tasks if t.binding is not None and not t.leaving}
+                record.world = self.group = self.staying()
+            case Regroup():
+                self.group = self.staying()
             case Stop(tasks, _):
+                if tasks and not self.staying() & {*tasks}:
+                    self.group = self.staying()
                 for record in self.launches.values():
                     record.told_to_stop |= record.running & set(tasks)
             case Release():
@@ -191,6 +199,9 @@ class Lifecycle(RuleBasedStateMachine):
                 self.storing = True
             case Retire():
                 self.retired = True
+
+    def staying(self) -> set[str]:
+        return {t.name for t in self.status.tasks if t.binding is not None and not t.leaving}
 
     def processes(self) -> set[str]:
         return {task for record in self.launches.values() for task in record.running}
@@ -226,8 +237,10 @@ class Lifecycle(RuleBasedStateMachine):
         self.happens(Shrunk((spare[pick % len(spare)],), "urgent"))
 
     def spare(self) -> list[str]:
+        if not self.gang.spans or self.status.state.idle:
+            return []
         staying = sorted(t.name for t in self.status.tasks if t.name in self.held and not t.leaving)
-        return staying[1:] if self.gang.spans and not self.status.state.idle else []
+        return staying[self.gang.spans[0].minimum :]
 
     @precondition(lambda self: self.wanted())
     @rule()
@@ -386,6 +399,11 @@ class Lifecycle(RuleBasedStateMachine):
             placed = {t.name for t in self.status.tasks if t.binding is not None}
             for record in self.launches.values():
                 assert not record.running or record.world == placed
+
+    @invariant()
+    def whoever_runs_in_an_elastic_gang_knows_who_is_left(self) -> None:
+        if hasattr(self, "status") and self.gang.spans and self.status.state is State.PROCESSING:
+            assert self.group == self.staying()
 
     @invariant()
     def an_end_has_its_reason(self) -> None:

@@ -25,6 +25,7 @@ from weft.model.events import (
     Progressed,
     Provisioned,
     ResultsStored,
+    Shrunk,
     StoringFailed,
     Undone,
     Woke,
@@ -37,6 +38,7 @@ from weft.model.instructions import (
     Fetch,
     Launch,
     Provision,
+    Regroup,
     Release,
     ReleaseTasks,
     Retire,
@@ -633,6 +635,56 @@ class TestALostTask:
         story = Story(an_elastic_gang(2, 3, 3)).running()
         assert ReleaseTasks(gone, replace=True) in story.told_now(Lost(gone, "node-0"))
         assert all(story.task_states()[name] == "LOST" for name in gone)
+
+    def test_who_has_succeeded_does_no_work_for_it(self) -> None:
+        story = Story(an_elastic_gang(1, 2, 2)).running().ends("worker-0")
+        assert ReleaseTasks(("worker-1",), replace=True) in story.told_now(Lost(("worker-1",), "node-1"))
+
+    def test_nor_does_who_is_leaving(self) -> None:
+        story = Story(an_elastic_gang(2, 3, 3)).running().hears(Shrunk(("worker-2",), "urgent"))
+        assert ReleaseTasks(("worker-1",), replace=True) in story.told_now(Lost(("worker-1",), "node-1"))
+
+    def test_those_that_are_left_are_told(self) -> None:
+        """Or nobody would read the share of the one that is gone."""
+        story = Story(an_elastic_gang(1, 3, 3)).running()
+        assert Regroup() in story.told_now(Lost(("worker-2",), "node-1"))
+
+    def test_a_partner_that_ends_before_a_launch_starts_with_it(self) -> None:
+        scope = restarts("on-failure", max=3, backoff=1.0, scope=Scope.GANG)
+        gang = an_elastic_gang(1, 2, 3)
+        gang = replace(gang, tasks=tuple(replace(task, restart=scope) for task in gang.tasks))
+        two = Placed(tuple(Binding(name, "node-0") for name in ("worker-0", "worker-1")))
+        story = Story(gang).queued().hears(two, Provisioned())
+        story.hears(story.launched(), Joined((Binding("worker-2", "node-1"),)))
+        assert story.status.state is State.DEPLOYING
+        story.ends("worker-1", 1)
+        assert story.told_now(Provisioned()) == []
+        assert story.task_states()["worker-2"] == "BACKOFF"
+        story.ends("worker-0", signal=15)
+        launches = [each for each in story.wakes().told_now(Provisioned()) if isinstance(each, Launch)]
+        assert [launch.tasks for launch in launches] == [("worker-0", "worker-1", "worker-2")]
+
+
+class TestATaskThatLeaves:
+    def test_before_it_started_again_it_does_not_start(self) -> None:
+        gang = an_elastic_gang(1, 3, 3)
+        restart = restarts("on-failure", max=3, backoff=1.0)
+        tasks = tuple(replace(task, restart=restart) for task in gang.tasks)
+        story = Story(replace(gang, tasks=tasks, restart_to_resize=True)).running().ends("worker-2", 1)
+        story.wakes().hears(Provisioned(), Shrunk(("worker-2",), "urgent"))
+        undone = Undone(story.status.launch, Failure(Code.SUPERVISOR_LOST, "it vanished"), temporary=True)
+        assert ReleaseTasks(("worker-2",)) in story.told_now(undone)
+        story.ends("worker-0", signal=15).ends("worker-1", signal=15)
+        launches = [each for each in story.wakes().told_now(Provisioned()) if isinstance(each, Launch)]
+        assert [launch.tasks for launch in launches] == [("worker-0", "worker-1")]
+
+    def test_if_all_others_have_succeeded_that_was_all(self) -> None:
+        gang = an_elastic_gang(1, 2, 2)
+        restart = restarts("on-failure", max=3, backoff=60.0)
+        tasks = tuple(replace(task, restart=restart) for task in gang.tasks)
+        story = Story(replace(gang, tasks=tasks)).running().ends("worker-1", 1).ends("worker-0")
+        assert story.status.state is State.RESTARTING
+        assert story.hears(Shrunk(("worker-1",), "urgent")).status.state is State.STORING
 
 
 class TestCodes:

@@ -145,6 +145,24 @@ def test_a_queue_that_had_much_lately_waits_for_one_that_had_nothing() -> None:
     assert world.running == {"quiet-1"}
 
 
+def test_what_it_had_lately_stays_when_nodes_or_rules_change() -> None:
+    rules = [QueueRule("busy"), QueueRule("quiet")]
+    world = world_of(rules)
+    world.runs("long", gpus(8), queue="busy")
+    world.now = 4 * 3600.0
+
+    def had(queue: str) -> float:
+        return world.state.queues.lately(world.state.queues.accounts[queue], world.now)
+
+    before = had("busy")
+    assert before > 0.4
+    world.state.rules(rules, world.now)
+    assert had("busy") == pytest.approx(before)
+    closed = [replace(node, labels={"new": "label"}) for node in world.nodes]
+    assert world.state.renew(closed, world.now)
+    assert (had("busy"), had("quiet")) == (pytest.approx(before), 0.0)
+
+
 def test_time_sharing_takes_no_queue_below_its_guarantee() -> None:
     rules = [QueueRule("a", guarantee={"gpu": 8000}), QueueRule("b")]
     world = world_of(rules, policy=DEFAULT)

@@ -227,6 +227,10 @@ class Backend(Protocol):
         No tasks: a launch that is under way may be given up, by `Undone`."""
         ...
 
+    def regroup(self, job: Assignment) -> None:
+        """An elastic gang goes on with fewer tasks: tell those that are left, and divide their data among them."""
+        ...
+
     def lose(self, job: Assignment, node: str, tasks: tuple[str, ...]) -> None:
         """Their node is given up: kill these running tasks, at once or when they are adopted. One `Lost` follows when
         the last of them has ended, in place of an `Exited` each."""

@@ -225,6 +225,10 @@ class Fleet:
         if (engine := self._of(job)) is not None:
             engine.stop(job, tasks, grace)
 
+    def regroup(self, job: Assignment) -> None:
+        if (engine := self._of(job)) is not None:
+            engine.regroup(job)
+
     def lose(self, job: Assignment, node: str, tasks: tuple[str, ...]) -> None:
         if (engine := self._of(job)) is not None:
             engine.lose(job, node, tasks)

@@ -41,6 +41,7 @@ from weft.model.instructions import (
     Launch,
     Provision,
     Readmit,
+    Regroup,
     Release,
     ReleaseTasks,
     Retire,
@@ -197,6 +198,8 @@ class Guardian:
                 self._release(job)
             case ReleaseTasks(tasks, replaced):
                 self._release_tasks(job, tasks, replaced)
+            case Regroup():
+                self._backend.regroup(job)
             case Readmit():
                 self.handle(job, Admitted())
             case StoreResults():

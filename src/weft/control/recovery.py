@@ -14,7 +14,7 @@ from weft.control import live
 from weft.control.live import KIND, LiveJob
 from weft.model.events import Exited
 from weft.model.failures import Code, Failure
-from weft.model.instructions import Fetch, Provision, Readmit, Stop, Store
+from weft.model.instructions import Fetch, Provision, Readmit, Regroup, Stop, Store
 from weft.model.lifecycle import ending
 from weft.model.status import Exit, State, TaskState
 
@@ -101,6 +101,8 @@ def _resume_launches(control: Control, job: LiveJob) -> None:
     stopping = tuple(task.name for task in running if task.leaving or task.again or ending(job.status))
     if stopping or ending(job.status):
         guardian.carry_out(job, Stop(stopping, job.gang.grace), None)
+    elif running and job.gang.elastic:
+        guardian.carry_out(job, Regroup(), None)  # perhaps it was not said any more
 
 
 def _sweep(control: Control) -> None:

@@ -56,6 +56,11 @@ class ReleaseTasks:
 
 
 @dataclass(frozen=True, slots=True)
+class Regroup:
+    """The gang goes on with fewer tasks: those that are left are told, and their data is divided among them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Readmit:
     """The job gave way and wants to run again."""
 
@@ -71,5 +76,16 @@ class Retire:
 
 
 Instruction = (
-    Enqueue | Dequeue | Provision | Fetch | Launch | Stop | Release | ReleaseTasks | Readmit | Store | Retire
+    Enqueue
+    | Dequeue
+    | Provision
+    | Fetch
+    | Launch
+    | Stop
+    | Release
+    | ReleaseTasks
+    | Regroup
+    | Readmit
+    | Store
+    | Retire
 )

@@ -46,6 +46,7 @@ from weft.model.instructions import (
     Launch,
     Provision,
     Readmit,
+    Regroup,
     Release,
     ReleaseTasks,
     Retire,
@@ -177,7 +178,7 @@ def _provisioned(status: JobStatus, event: Provisioned, gang: Gang, now: float) 
         return _settle(_none_started(status), gang, now, stop=True)
     if gang.needs_fetch and (status.started is None or status.datasets):  # data, wherever tasks come to be
         return Outcome(changed(status, state=S.DOWNLOADING), (Fetch(),), "folders made")
-    return Outcome(status, (_launch(status),))
+    return _start(status, gang, now)
 
 
 def _fetched(status: JobStatus, event: Fetched, gang: Gang, now: float) -> Outcome:
@@ -186,7 +187,7 @@ def _fetched(status: JobStatus, event: Fetched, gang: Gang, now: float) -> Outco
     if ending(status):
         return _settle(_none_started(status), gang, now, stop=True)
     arrived = changed(status, reason=None, progress=None) if status.reason else status
-    return Outcome(arrived, (_launch(status),))
+    return _start(arrived, gang, now)
 
 
 def _pinned(status: JobStatus, event: Pinned, gang: Gang, now: float) -> Outcome:
@@ -195,10 +196,33 @@ def _pinned(status: JobStatus, event: Pinned, gang: Gang, now: float) -> Outcome
     return Outcome(changed(status, datasets=event.datasets), (), "versions of its datasets chosen")
 
 
-def _launch(status: JobStatus) -> Launch:
-    return Launch(
-        status.launch, tuple(t.name for t in status.tasks if t.launch == status.launch and t.state.alive)
+def _start(status: JobStatus, gang: Gang, now: float) -> Outcome:
+    """All of the launch; unless a partner has ended meanwhile that these start with: then they wait for that one."""
+    starting = tuple(t.name for t in status.tasks if t.launch == status.launch and t.state.alive)
+    late = {t.name for t in status.tasks if t.again or t.state in (TaskState.BACKOFF, TaskState.LOST)}
+    late -= {*starting}
+    if not any(gang.together(gang.task(name)) & late for name in starting):
+        return Outcome(status, (Launch(status.launch, starting),))
+    return _start_later(status, dict.fromkeys(starting, now), "a partner ended first", None, gang, now)
+
+
+def _start_later(
+    status: JobStatus, due: dict[str, float], cause: str, code: Code | None, gang: Gang, now: float
+) -> Outcome:
+    """These do not start now; those of them that were told to leave do not start at all."""
+    gone = tuple(name for name in due if status.task(name).leaving)
+    tasks = tuple(
+        t
+        if t.name not in due
+        else _parked(t)
+        if t.leaving
+        else changed(t, state=TaskState.BACKOFF, again=False, due=due[t.name])
+        for t in status.tasks
     )
+    waiting = changed(status, state=_pace(tasks), tasks=tasks, reason=cause)
+    on = _check_success(waiting, gang, now) if gone else Outcome(waiting)
+    left = (ReleaseTasks(gone), Regroup()) if gone else ()
+    return Outcome(on.status, (*left, *on.instructions), cause, code)
 
 
 def _launched(status: JobStatus, event: Launched, gang: Gang, now: float) -> Outcome:
@@ -286,14 +310,9 @@ def _try_again(status: JobStatus, event: Undone, gang: Gang, now: float) -> Outc
         )
         again = _enqueue(fresh, gang, now, event.failure.message)
         return changed(again, instructions=(Release(), *again.instructions), code=event.failure.code)
-    tasks = tuple(
-        changed(t, state=TaskState.BACKOFF, again=False, due=now + gang.task(t.name).backoff(t.restarts))
-        if t.launch == event.launch
-        else t
-        for t in status.tasks
-    )
-    waiting = changed(status, state=S.RESTARTING, tasks=tasks, reason=event.failure.message)
-    return Outcome(waiting, (), event.failure.message, event.failure.code)
+    undone = [t for t in status.tasks if t.launch == event.launch]
+    due = {t.name: now + gang.task(t.name).backoff(t.restarts) for t in undone}
+    return _start_later(status, due, event.failure.message, event.failure.code, gang, now)
 
 
 # ── giving way, shrinking and growing ────────────────────────────────────────────────────────────
@@ -322,20 +341,25 @@ def _shrunk(status: JobStatus, event: Shrunk, gang: Gang, now: float) -> Outcome
     running = tuple(t.name for t in going if t.state is TaskState.RUNNING)
     gone = tuple(t.name for t in going if not t.state.alive)
     for task in going:
-        parked = TaskStatus(task.name, launch=task.launch, restarts=task.restarts)
-        status = _with(status, parked if task.name in gone else changed(task, leaving=True))
+        status = _with(status, _parked(task) if task.name in gone else changed(task, leaving=True))
     tasks, one = f"{len(going)} task{'s' * (len(going) != 1)}", len(going) == 1
     if event.by is None:
         cause = f"{tasks} leave{'s' * one}: it was scaled down"
     else:
         cause = f"{tasks} give{'s' * one} way to {event.by}"
     stop: tuple[Instruction, ...] = (Stop(running, gang.grace),) if running else ()
-    free = (ReleaseTasks(gone),) if gone else ()
+    free = (ReleaseTasks(gone), Regroup()) if gone else ()
     status = changed(status, reason=cause)
     if gang.restart_to_resize:
         status, others = _restart_others(status, frozenset(task.name for task in going), gang, now)
         stop = (*stop, *others)
-    return Outcome(status, (*stop, *free), cause, None if event.by is None else Code.PREEMPTED)
+    on = Outcome(status)
+    if gone:
+        if status.state in (S.PROCESSING, S.RESTARTING):
+            status = changed(status, state=_pace(status.tasks))
+        on = _check_success(status, gang, now)
+    code = None if event.by is None else Code.PREEMPTED
+    return Outcome(on.status, (*stop, *free, *on.instructions), cause, code)
 
 
 def _restart_others(
@@ -406,7 +430,7 @@ def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
     tasks = tuple(
         t
         if t.name not in gone
-        else TaskStatus(t.name, launch=t.launch, restarts=t.restarts)
+        else _parked(t)
         if spare
         else changed(t, state=TaskState.LOST, binding=None, pid=None, leaving=False, again=False, due=None)
         for t in status.tasks
@@ -422,7 +446,8 @@ def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
     waiting, stop = _stop_together(waiting, others - {*gone}, gang, now, min(gang.grace, PARTNERS_GRACE))
     if status.state is S.PROCESSING:
         waiting = changed(waiting, state=_pace(waiting.tasks))
-    return Outcome(waiting, (*stop, ReleaseTasks(gone, replace=not spare)), cause, event.code)
+    smaller = (Regroup(),) if spare else ()
+    return Outcome(waiting, (*stop, ReleaseTasks(gone, replace=not spare), *smaller), cause, event.code)
 
 
 def _can_spare(status: JobStatus, gone: tuple[str, ...], gang: Gang) -> bool:
@@ -430,7 +455,8 @@ def _can_spare(status: JobStatus, gone: tuple[str, ...], gang: Gang) -> bool:
     if any(gang.task(name).chief for name in gone) or any(t.state is TaskState.LOST for t in status.tasks):
         return False
     least = {span.role: span.minimum for span in gang.spans}
-    staying = [gang.task(t.name).role for t in status.tasks if t.binding is not None and t.name not in gone]
+    work = [t for t in status.tasks if t.state.alive or t.state is TaskState.BACKOFF]
+    staying = [gang.task(t.name).role for t in work if not t.leaving and t.name not in gone]
     roles = {gang.task(name).role for name in gone}
     return all(role in least and staying.count(role) >= least[role] for role in roles)
 
@@ -447,9 +473,8 @@ def _without(status: JobStatus, late: tuple[str, ...], failure: Failure, gang: G
     """Tasks that were to join could not start: the job goes on without them."""
     tasks = tuple(TaskStatus(t.name, launch=t.launch) if t.name in late else t for t in status.tasks)
     on = _check_success(changed(status, state=_pace(tasks), tasks=tasks, reason=None), gang, now)
-    return Outcome(
-        on.status, (ReleaseTasks(late), *on.instructions), f"could not grow: {failure.message}", failure.code
-    )
+    instructions = (ReleaseTasks(late), Regroup(), *on.instructions)
+    return Outcome(on.status, instructions, f"could not grow: {failure.message}", failure.code)
 
 
 def _pace(tasks: tuple[TaskStatus, ...]) -> State:
@@ -470,8 +495,7 @@ def _exited(status: JobStatus, event: Exited, gang: Gang, now: float) -> Outcome
     good = event.exit.failure is None and event.exit.code == 0
 
     if before.leaving and not ending(status):
-        parked = TaskStatus(before.name, launch=before.launch, restarts=before.restarts)
-        return _settle_size(_with(status, parked), (before.name,), gang, now)
+        return _settle_size(_with(status, _parked(before)), (before.name,), gang, now)
     if before.again and not ending(status):
         due = now if before.due is None else before.due
         return Outcome(_with(status, changed(ended, state=TaskState.BACKOFF, again=False, due=due)))
@@ -781,6 +805,11 @@ def ending(status: JobStatus) -> bool:
 
 def _with(status: JobStatus, task: TaskStatus) -> JobStatus:
     return changed(status, tasks=tuple(task if t.name == task.name else t for t in status.tasks))
+
+
+def _parked(task: TaskStatus) -> TaskStatus:
+    """Without a place: the gang is smaller by it, and may grow again."""
+    return TaskStatus(task.name, launch=task.launch, restarts=task.restarts)
 
 
 def _none_started(status: JobStatus) -> JobStatus:

@@ -80,7 +80,7 @@ class State:
         self.queues = Queues(rules, self._capacity())
         for name, account in self.queues.accounts.items():
             if name in before.accounts:
-                account.past, account.at = before.accounts[name].past, before.accounts[name].at
+                account.past, account.at = before.lately(before.accounts[name], now), now
         for job in self.running:
             self.queues.take(job.queue, job.owner, job.held(), now)
 

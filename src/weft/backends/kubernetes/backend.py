@@ -394,10 +394,14 @@ class KubernetesBackend(JobFiles):
                 one.stopping = True
                 short = grace < job.gang.grace
                 self._spawn(self._delete(one, max(1, ceil(grace)) if short else ceil(grace) + DRAIN))
-        if job.gang.elastic and taking_part(job):
-            self._tell_hosts(job)
-            if job.status.datasets:
-                self._data.rebalance(job)
+        self.regroup(job)
+
+    def regroup(self, job: Assignment) -> None:
+        if not job.gang.elastic or not taking_part(job):
+            return
+        self._tell_hosts(job)
+        if job.status.datasets:
+            self._data.rebalance(job)
 
     def lose(self, job: Assignment, node: str, tasks: tuple[str, ...]) -> None:
         gone = []

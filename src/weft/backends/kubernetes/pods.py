@@ -89,15 +89,14 @@ class Launch:
 
 
 def awaited(gathered: Gathering, tasks: Sequence[str]) -> dict[str, str]:
-    """All that start or run. Of a wide gang only the one where all meet, since lists of all others would grow with the
-    gang's square."""
+    """All that start with it: those that run have had a name for long, and if one of them ends meanwhile it never has one
+    again. Of a wide gang only the one where all meet, since lists of all others would grow with the gang's square."""
     job = gathered.job
-    there = {*tasks, *(status.name for status in job.status.tasks if status.state.alive)}
     wide = len(job.gang.tasks) > INLINE
     return {
         task.name: gathered.places[task.name].rpartition(":")[0]
         for task in job.gang.tasks
-        if task.name in there and task.name in gathered.ranks and (task.chief or not wide)
+        if task.name in tasks and task.name in gathered.ranks and (task.chief or not wide)
     }
 
 

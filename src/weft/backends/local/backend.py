@@ -402,17 +402,22 @@ class LocalBackend(JobFiles):
         new = [name for name in tasks if (job.uid, name, launches[name]) not in self._kills]
         if not new:
             return
-        if job.gang.elastic and (staying := taking_part(job)) and not {t.name for t in staying} & {*new}:
-            self._tell_hosts(job)
-            if job.spec.datasets:
-                self._pool.keep(asyncio.ensure_future(self._datasets.rebalance(job, self.folder(job.uid))))
+        if not {task.name for task in taking_part(job)} & {*new}:
+            self.regroup(job)
         self._in_turns(self._terminate(job, new), len(new))
         left = set(new)
         patience = Patience(left, self._loop.call_later(grace, self._kill, job.uid, left))
         self._kills.update(((job.uid, name, launches[name]), patience) for name in new)
 
+    def regroup(self, job: Assignment) -> None:
+        if not job.gang.elastic or not taking_part(job):
+            return
+        self._tell_hosts(job)
+        if job.status.datasets:
+            self._pool.keep(asyncio.ensure_future(self._datasets.rebalance(job, self.folder(job.uid))))
+
     def _tell_hosts(self, job: Assignment) -> None:
-        """An elastic gang goes on smaller: who reads its hosts file sees who is left."""
+        """Who reads the gang's hosts file sees who is left."""
         folder = self.folder(job.uid)
         try:
             ports = self._ports.take(job.uid, len(job.gang.tasks), folder.ports)
