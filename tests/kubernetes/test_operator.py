@@ -311,6 +311,9 @@ def test_the_same_name_in_two_namespaces_is_two_jobs(cluster: Callable[..., Serv
         server.wait_for(second, "PROCESSING")
         until(lambda: told(kubectl, *there).get("state") == "PROCESSING", "its resource to say so", every=0.2)
         assert told(kubectl, *there)["job"] == second
+        kubectl("apply", "-f", "-", told=job(server, second))  # whose own name is the second one's
+        assert reaches(kubectl, second, "PROCESSING")["job"] == f"{second}-{kubectl.namespace}"
+        kubectl("delete", "tj", second, "--timeout=30s")
         pods = kubectl.get("pods", *there)["items"]
         assert [pod["metadata"]["labels"]["weft.dev/job"] for pod in pods] == [second]
         assert server.status("twice")["state"] == "PROCESSING"

@@ -260,7 +260,7 @@ class JobMirror:
 
     async def _namesakes(self, link: Link) -> None:
         """Resources of the same name in other namespaces: their jobs have a second name in Weft."""
-        for document in () if link.named else self._unlinked(link.name):
+        for document in self._unlinked(link.name):
             if instance_of(document) is None:
                 await self._definition.claim(document, self._settings.instance)
                 continue
@@ -282,8 +282,7 @@ class JobMirror:
         metadata = document["metadata"]
         wish = annotation(document, DESIRE) or ""
         self._refused.discard(metadata["name"])
-        self.wake(job.name)
-        return await self._links.keep(
+        link = await self._links.keep(
             Link(
                 job.name,
                 metadata["namespace"],
@@ -295,6 +294,8 @@ class JobMirror:
                 named="" if metadata["name"] == job.name else metadata["name"],
             )
         )
+        self.wake(job.name)
+        return link
 
     async def _submit(self, document: Document, name: str) -> Link | None:
         uid, control = document["metadata"]["uid"], self._control
