@@ -83,6 +83,23 @@ def test_a_new_token_ends_the_old_one(node: Here, version: str) -> None:
         old.counts()
 
 
+def test_who_says_hello_again_and_again_is_one_reader_of_the_job_that_it_named_last(
+    node: Here, version: str
+) -> None:
+    node.grant(version)
+    node.grant(version, "job-2", "2")
+    readers = node._engine._desk._readers
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(node.socket))
+        for token, job in [("secret", "job-1")] * 5 + [("2", "job-2")] * 5:
+            sock.sendall(frame({"do": "hello", "protocol": 1, "token": token}))
+            assert receive(sock)["job"] == job
+            ((only, (connection,)),) = readers.items()
+            assert only == job
+            assert len(connection.ended._callbacks) == 1
+    until(lambda: not readers, "it to have left")
+
+
 def test_only_this_user_reaches_the_control_socket(node: Here) -> None:
     assert stat.S_IMODE(node.control_path.stat().st_mode) == 0o600
     assert stat.S_IMODE(node.socket.stat().st_mode) == 0o666

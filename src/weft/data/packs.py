@@ -14,6 +14,8 @@ SMALL = 4 << 20
 """Objects below this are packed."""
 LARGEST = 32 << 20
 """Bytes of a pack."""
+MOST_IN_PLACE = 4096
+"""Objects of a pack that stays at its source: each of them is a request when it is read."""
 
 Pack = Literal["auto", "none"]
 
@@ -26,15 +28,15 @@ class Written(NamedTuple):
     marks: bytes
 
 
-def plan(objects: Sequence[Object], pack: Pack = "auto") -> Iterator[list[int]]:
-    """The objects of each part, by number: small ones together in their order, large ones alone."""
+def plan(objects: Sequence[Object], pack: Pack = "auto", most: int | None = None) -> Iterator[list[int]]:
+    """The objects of each part, by number: small ones together in their order, `most` at once, large ones alone."""
     together: list[int] = []
     size = 0
     for number, item in enumerate(objects):
         if pack == "none" or item.size >= SMALL:
             yield [number]
             continue
-        if together and size + item.size > LARGEST:
+        if together and (size + item.size > LARGEST or len(together) == most):
             yield together
             together, size = [], 0
         together.append(number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -17,22 +17,21 @@ AT_ONCE = 32
 """A store of objects answers one after a hundredth of a second or more, and thousands in the same time."""
 
 
-def in_pieces(source: Source, pieces: Sequence[Piece], offset: int, length: int) -> Iterator[bytes]:
-    """So many bytes from an offset on, of all of them one behind the other."""
-    end = offset + length
-    wanted = [piece for piece in pieces if piece.offset < end and piece.offset + piece.item.size > offset]
+def in_pieces(source: Source, pieces: Iterable[Piece], offset: int, length: int) -> Iterator[bytes]:
+    """So many bytes from an offset on, of the objects that have them."""
+    end, left = offset + length, iter(pieces)
+    first = list(islice(left, AT_ONCE))
 
     def one(piece: Piece) -> bytes:
         first = max(offset - piece.offset, 0)
         last = min(end - piece.offset, piece.item.size)
         return b"".join(source.read(piece.item, first, last - first))
 
-    if len(wanted) == 1:
-        yield one(wanted[0])
+    if len(first) <= 1:
+        yield from map(one, first)
         return
-    left = iter(wanted)
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="pieces") as pool:
-        coming: deque[Future[bytes]] = deque(pool.submit(one, piece) for piece in islice(left, AT_ONCE))
+        coming: deque[Future[bytes]] = deque(pool.submit(one, piece) for piece in first)
         try:
             while coming:
                 yield coming.popleft().result()

@@ -90,20 +90,20 @@ class Desk:
                 grant = self._node.leases.holder(token)
         if grant is None:
             raise Denied("the token is of no job that may read data on this node; it ends with its job")
+        former = connection.about.get("job")
         connection.about = {"job": grant.job, "token": grant.token, "reader": f"{grant.job} {id(connection)}"}
-        self._seat(connection, grant.job)
+        if former is None:
+            connection.ended.add_done_callback(lambda _: self._leave(connection, connection.about["job"]))
+        elif former != grant.job:
+            self._leave(connection, former)
+        self._readers.setdefault(grant.job, set()).add(connection)
         return Answer({"job": grant.job, "hears": True})
 
-    def _seat(self, connection: Connection, job: str) -> None:
-        readers = self._readers.setdefault(job, set())
-        readers.add(connection)
-
-        def leave(_: object) -> None:
-            readers.discard(connection)
-            if not readers and self._readers.get(job) is readers:
-                del self._readers[job]
-
-        connection.ended.add_done_callback(leave)
+    def _leave(self, connection: Connection, job: str) -> None:
+        readers = self._readers.get(job, set())
+        readers.discard(connection)
+        if not readers:
+            self._readers.pop(job, None)
 
     async def hear_out(self, job: str) -> None:
         """What the readers of a job that is over said last, without waiting for an answer, may still be on its way."""

@@ -142,7 +142,7 @@ def reader(origin: Origin, dataset: str, sources: Sources | None) -> Read:
             return origin.read(part, offset, length)
         if sources is None:
             raise Refused(
-                f"{part.key} of dataset {dataset} lies in its source, which this node has no way to read"
+                f"{part.called} of dataset {dataset} lies in its source, which this node has no way to read"
             )
         return sources(dataset)(part, offset, length)
 

@@ -35,7 +35,7 @@ class KnownSources:
 
         def read(part: Part, offset: int, length: int) -> Iterator[bytes]:
             if part.pieces is not None:
-                return in_pieces(made, part.pieces(), offset, length)
+                return in_pieces(made, part.pieces(offset, length), offset, length)
             return made.read(Object(part.key or "", part.size, part.mark), offset, length)
 
         return read

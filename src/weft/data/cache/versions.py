@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,6 @@ VERSION = re.compile(r"[0-9a-f]{32}")
 FILES = ("samples.idx", "names.idx", "names.txt", "version.json", "marks.bin")
 HANDED = FILES[:4]
 """Those that a reader needs, in the order in which it gets them."""
-PARTS_CUT_UP = 64
 
 
 class Piece(NamedTuple):
@@ -39,13 +37,21 @@ class Part:
     key: str | None = None
     """Of the object in the dataset's source, where its content stayed there."""
     mark: str = ""
-    pieces: Callable[[], list[Piece]] | None = field(default=None, compare=False)
-    """Or the objects there, in their order."""
+    pieces: Callable[[int, int], Iterator[Piece]] | None = field(default=None, compare=False)
+    """Or the objects there that have bytes of a range, by its offset and length, in their order."""
 
     @property
     def stays(self) -> bool:
         """In its source: the digest is then of names and marks, not of content."""
         return self.key is not None or self.pieces is not None
+
+    @property
+    def called(self) -> str:
+        """By what people know it."""
+        first = next(self.pieces(0, self.size), None) if self.pieces is not None else None
+        if first is not None:
+            return f"{first.item.name} and what is packed with it"
+        return self.key or f"part {self.digest[:12]}"
 
 
 class Sample(NamedTuple):
@@ -73,8 +79,7 @@ class Version:
             raise Corrupt(
                 f"version {name[:12]}: version.json cannot be read ({problem}); forget it on this node"
             ) from None
-        self._table: memoryview | None = None
-        self._cut: dict[int, list[Piece]] = {}
+        self._views: tuple[memoryview, ...] | None = None
 
     def _part(self, number: int, about: Any) -> Part:
         place, name, size = about["place"], str(about["digest"]), int(about["size"])
@@ -84,23 +89,32 @@ class Version:
             return Part(name, size)
         if "key" in place:
             return Part(name, size, str(place["key"]), str(place["mark"]))
-        first, count = int(place["first"]), int(place["count"])
-        return Part(name, size, pieces=partial(self._pieces, number, first, count))
+        return Part(name, size, pieces=partial(self._pieces, number, int(place["first"])))
 
-    def _pieces(self, part: int, first: int, count: int) -> list[Piece]:
-        """Those of the parts that were read last are kept: samples of one are asked for again and again."""
-        found = self._cut.pop(part, None) or list(islice(self._cut_up(part, first), count))
-        self._cut[part] = found
-        if len(self._cut) > PARTS_CUT_UP:
-            self._cut.pop(next(iter(self._cut)), None)
-        return found
-
-    def _cut_up(self, part: int, first: int) -> Iterator[Piece]:
-        """The samples of a part, which are in the order of their numbers; large ones, which are parts of their own, lie between."""
-        for number in range(first, self.samples):
-            if self.part_of(number) == part:
+    def _pieces(self, part: int, first: int, offset: int, length: int) -> Iterator[Piece]:
+        """Found in the table, where they lie in the order of their offsets: no list of a part's objects is made or kept."""
+        offsets, _, parts, *_ = self._maps()
+        for number in range(self._reaching(part, first, offset), self.samples):
+            if parts[number] > part or (parts[number] == part and offsets[number] >= offset + length):
+                return
+            if parts[number] == part:
                 sample = self.sample(number)
                 yield Piece(sample.offset, Object(sample.name, sample.length, "", sample.mark))
+
+    def _reaching(self, part: int, first: int, offset: int) -> int:
+        """The first sample of a part with bytes behind an offset. What lies between its samples are large ones, which are
+        parts of their own with lower numbers; behind its last one all numbers are higher."""
+        offsets, lengths, parts, *_ = self._maps()
+        low, high = first, self.samples
+        while low < high:
+            middle = at = (low + high) // 2
+            while at < high and parts[at] < part:
+                at += 1
+            if at < high and parts[at] == part and offsets[at] + lengths[at] <= offset:
+                low = at + 1
+            else:
+                high = middle
+        return low
 
     def part(self, number: Any) -> Part:
         if type(number) is not int or not 0 <= number < len(self.parts):
@@ -157,11 +171,10 @@ class Version:
         return dict(zip((part.digest for part in self.parts), zip(samples, sizes, strict=True), strict=True))
 
     def _maps(self) -> tuple[memoryview, ...]:
-        if self._table is None:
+        if self._views is None:
             n = self.samples
             table = _mapped(self.folder / "samples.idx", 20 * n)
             ends = _mapped(self.folder / "names.idx", 8 * (n + 1)).cast("Q")
-            self._table = table
             self._views = (
                 table[: 8 * n].cast("Q"), table[8 * n : 16 * n].cast("Q"), table[16 * n :].cast("I"), ends,
                 _mapped(self.folder / "names.txt", ends[n]), _mapped(self.folder / "marks.bin", 32 * n),

@@ -102,21 +102,22 @@ class StoreParts:
 
     def __init__(self, store: str):
         self._store = store
-        self._parts: dict[str, list[dict[str, Any]]] = {}
+        self._open: dict[str, Index] = {}
 
     def __reduce__(self) -> tuple[type[StoreParts], tuple[str]]:
         return StoreParts, (self._store,)
 
     def open(self, version: str) -> Index:
         index = Index.open(version_path(self._store, version))
-        self._parts[version] = index.parts
+        self._open[version] = index
         return index
 
     def part(self, version: str, part: int, wait: bool = True) -> int | None:
-        about = self._parts[version][part]
-        if about["place"]["kind"] != "store":
+        about = self._open[version].parts[part]
+        if (place := about["place"])["kind"] != "store":
+            key = place.get("key") or f"{self._open[version].name(place['first'])} and what is packed with it"
             raise Refused(
-                f"part {part} of version {version[:12]} was left at its source ({about['place'].get('key')}), which "
+                f"part {part} of version {version[:12]} was left at its source ({key}), which "
                 "only a node's agent reads: run this as a job, or weft data pull"
             )
         try:
