@@ -16,6 +16,7 @@ from harness import Server, nothing_left, python, sh, until
 
 from support.postgres import PASSWORD, NotInstalled, postgres
 from support.s3 import KEYS, s3
+from support.web import web
 
 pytestmark = pytest.mark.machine
 
@@ -190,3 +191,48 @@ def test_a_dataset_in_place_leaves_nothing_in_the_store_and_is_read_and_cached_b
     server.delete("watches")
     refused = server.weft("data", "add", "local", str(tmp_path), "--in-place", check=False)
     assert "spec.inPlace: is for s3:// and https:// sources" in refused.stderr
+
+
+def test_a_dataset_that_is_declared_otherwise_is_read_again(server: Server, tmp_path: Path) -> None:
+    """In place or by another secret: what is read then is another version, or can be read only then."""
+    with s3() as bucket:
+        bucket.client().create_bucket(Bucket="bucket")
+        bucket.put("clips/a", b"one")
+        server.weft("secrets", "set", "s3", *(f"{key}={value}" for key, value in KEYS.items()))
+        url = ("data", "add", "clips", "s3://bucket/clips/", "--endpoint", bucket.url)
+        refused = server.weft(*url, "--secret", "nobody", check=False)
+        assert "there is no secret nobody" in refused.stderr
+        copied = server.weft(*url, "--secret", "s3").stdout
+        assert "1 samples" in copied
+        assert "1 samples" in server.weft(*url, "--secret", "s3", "--in-place").stdout
+        newest, before = versions(server, "clips")
+        assert before[:12] in copied
+        table = json.loads((server.home / "datasets/versions" / newest / "version.json").read_text())
+        assert [part["place"]["kind"] for part in table["parts"]] == ["source"]
+    server.weft("data", "rm", "clips")
+
+
+def test_what_could_not_be_read_is_read_when_it_is_declared_again(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "late"
+    assert str(folder) in server.weft("data", "add", "late", str(folder), check=False).stderr
+    folder.mkdir()
+    (folder / "a").write_text("here\n")
+    assert "1 samples" in server.weft("data", "add", "late", str(folder)).stdout
+    server.weft("data", "rm", "late")
+
+
+def test_a_dataset_that_is_declared_otherwise_while_it_is_read_is_read_again_after_that(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "near").write_text("near\n")
+    with web() as source:
+        source.files = {"/far": bytes(1 << 20)}
+        source.rate, source.most = 4 << 20, 1 << 10
+        server.weft("data", "add", "moved", f"{source.url}/far", "--detach")
+        server.weft("data", "add", "moved", str(tmp_path / "near"), "--detach")
+        assert server.get("/v1/datasets/moved").json["status"]["state"] == "READING"
+        source.hurry()
+        newest, _ = until(lambda: len(found := versions(server, "moved")) == 2 and found, "both to be read")
+    table = json.loads((server.home / "datasets/versions" / newest / "version.json").read_text())
+    assert table["bytes"] == len("near\n")
+    server.weft("data", "rm", "moved")

@@ -468,6 +468,16 @@ def test_apply_reports_every_refused_file_and_submits_none(
     assert "b.yaml:3:8: spec.command: is bad" in said
 
 
+# ── datasets ──
+
+
+def test_a_dataset_that_nobody_has_read_yet_says_so(server: FakeServer, capsys: Captured) -> None:
+    status = {"state": "EMPTY", "reason": None, "progress": None, "versions": []}
+    server.on("POST", "/v1/datasets/none/refresh", Reply({"metadata": {"name": "none"}, "status": status}))
+    assert dispatch(["data", "refresh", "none"]) == 1
+    assert "dataset none has no version" in capsys.readouterr().err
+
+
 # ── secrets ──
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -166,3 +167,35 @@ def test_what_a_pod_was_given_and_has_not_changed_replaces_nothing_here(
     asyncio.run(story())
     found = {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
     assert found == {"latest": b"after"}
+
+
+class Earlier(Straight):
+    """To agents of a release that did not say how old files are."""
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, query: Any = None, headers: Any = None, content: Any = None
+    ) -> AsyncIterator[httpx2.Response]:
+        async with super().stream(method, path, query, headers, content) as answer:
+            if not path.endswith("/v1/files"):
+                yield answer
+                return
+            files = json.loads(await answer.aread())["files"]
+            known = [{key: file[key] for key in ("path", "size", "modified")} for file in files]
+            yield httpx2.Response(200, json={"files": known})
+
+
+def test_a_pod_that_is_older_than_the_server_is_fetched_from_too(
+    pods: dict[str, Pod], tmp_path: Path
+) -> None:
+    client: Any = Earlier(pods)
+    saved(pods["worker-0"], "1/x", b"old")
+    (pods["worker-0"].root / "checkpoints/2").write_bytes(b"being written")
+
+    async def story() -> None:
+        agent = Agent(client, "ns", "worker-0", 8470, TOKEN)
+        await agent.pull("checkpoints", tmp_path / "here", set(), final=False)
+
+    asyncio.run(story())
+    found = [path for path in (tmp_path / "here").rglob("*") if path.is_file()]
+    assert [path.read_bytes() for path in found] == [b"old"]

@@ -57,6 +57,8 @@ class Reading:
     far: str = "listing its source"
     progress: Mapping[str, Any] = field(default_factory=dict)
     heard: list[Tell] = field(default_factory=list)
+    outdated: bool = False
+    """It was declared otherwise meanwhile, and is read again."""
 
 
 class OperatorDatasets:
@@ -154,14 +156,20 @@ class OperatorDatasets:
         await self._own.settled()
 
     async def put(self, name: str, given: Dataset, actor: str) -> tuple[Dataset, bool]:
-        """Declare a dataset, or change it; its source is read at once if that is new. True if it is new."""
+        """Declare a dataset, or change it. Its source is read at once if it is to be read otherwise than before, or could not
+        be read so far. True if the dataset is new."""
         async with self._own.one:
             old = self._own.by_name.get(name)
-            if old is not None and (old.spec, old.metadata.project) == (given.spec, given.metadata.project):
-                return old, False
-            _ = self.store
-            kept = await self._own.put(name, given, actor)
-        if old is None or old.spec.source != kept.spec.source:
+            kept = old
+            if old is None or (old.spec, old.metadata.project) != (given.spec, given.metadata.project):
+                _ = self.store
+                kept = await self._own.put(name, given, actor)
+            assert kept is not None
+        if old is not None and _how_read(old) != _how_read(kept):
+            if (reading := self._reading.get(name)) is not None:
+                reading.outdated = True
+            self.refresh(name)
+        elif name in self._failed or not self._versions.get(name):
             self.refresh(name)
         return kept, old is None
 
@@ -214,13 +222,15 @@ class OperatorDatasets:
         return found
 
     def _read_done(self, name: str, done: asyncio.Task[Version]) -> None:
-        del self._reading[name]
+        reading = self._reading.pop(name)
         self._failed.pop(name, None)
         self._looked[name] = self._control.clock()
         if not done.cancelled() and (problem := done.exception()) is not None:
             self._failed[name] = str(problem)
             if not isinstance(problem, DataFailed):
                 log.error("dataset %s", name, exc_info=problem)
+        if reading.outdated and not done.cancelled():
+            self.refresh(name)
 
     async def _read(self, name: str) -> Version:
         dataset = self.get(name)
@@ -533,10 +543,16 @@ class OperatorDatasets:
         return part["size"], chunks
 
     async def close(self) -> None:
-        tasks = [reading.task for reading in self._reading.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := [reading.task for reading in self._reading.values()]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _how_read(dataset: Dataset) -> tuple[object, ...]:
+    """All of a declaration on which depends what reading its source gives."""
+    spec = dataset.spec
+    return spec.source, spec.secret_ref, spec.pack, spec.in_place
 
 
 def _shown(name: str, versions: Mapping[str, int], cached: Sequence[Cached]) -> list[dict[str, Any]]:

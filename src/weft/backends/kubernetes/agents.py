@@ -116,7 +116,7 @@ class Agent:
             groups.setdefault(PurePosixPath(file["path"]).parts[0], []).append(file)
         complete = True
         for name, files in groups.items():
-            settled = final or all(file.get("whole") or file["age"] >= SETTLED for file in files)
+            settled = final or all(file.get("whole") or _age(file) >= SETTLED for file in files)
             if settled:
                 await self._bring(folder, target, name, files)
             complete = complete and settled
@@ -223,6 +223,11 @@ def _within(folder: Path, path: str) -> Path:
     if not parts or path.startswith("/") or ".." in parts or parts[0].startswith(INCOMING):
         raise ApiError(0, f"a file called {path!r} is refused")
     return folder.joinpath(*parts)
+
+
+def _age(file: Document) -> float:
+    """By the pod's own clock, which agents of earlier releases did not tell."""
+    return float(file.get("age", time.time() - file["modified"]))
 
 
 def _same(path: Path, file: Document) -> bool:

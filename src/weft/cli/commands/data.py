@@ -216,6 +216,10 @@ def _follow(client: Client, dataset: Json, detach: bool) -> int:
     status = dataset["status"]
     if status["state"] == "FAILED":
         raise WeftError(f"dataset {name} cannot be read", status["reason"], f"weft data refresh {name}")
+    if not status["versions"]:
+        raise WeftError(
+            f"dataset {name} has no version", "its source was not read", f"weft data refresh {name}"
+        )
     newest = status["versions"][0]
     size = moments.size(newest["bytes"])
     print(f"dataset/{name} {newest['version'][:SHORT]}: {newest['samples']:,} samples, {size}")
