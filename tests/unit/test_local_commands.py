@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Mapping
@@ -112,7 +113,6 @@ class TestContainers:
     ) -> dict[str, Any]:
         """What a supervisor is told of a task that is a container."""
         monkeypatch.setattr(commands, "engine", lambda: f"/usr/bin/{tool}")
-        monkeypatch.setattr(commands, "takes_a_parent", lambda docker: driver == "cgroupfs")
         monkeypatch.setattr(os, "geteuid", lambda: 0 if driver == "cgroupfs" else 1000)
         shared = gathered(folder, placed(image="cuda:12"))
         env = {"DATA_DIR": "/data", "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
@@ -123,7 +123,9 @@ class TestContainers:
         for hierarchy in ("cpuacct", "memory"):
             (groups / hierarchy).mkdir(parents=True)
             (groups / hierarchy / "cgroup.procs").touch()
-        isolated = isolate(shared, own, task, spec, "/home", devices, ContainerGroups("weft-x", groups))
+        label = ContainerGroups("weft-x", groups)
+        label.dockers.drivers["/usr/bin/docker"] = driver
+        isolated = isolate(shared, own, task, spec, "/home", devices, label)
         return {**spec, "argv": isolated.argv, "cleanup": isolated.cleanup}
 
     def container(
@@ -163,6 +165,42 @@ class TestContainers:
         told = self.spec(tmp_path, monkeypatch, tool, [], driver="systemd")
         assert told["cgroups"] is None
         assert not any("cgroup" in flag for flag in told["argv"])
+
+    def test_docker_is_asked_aside_once_for_all_who_wait_and_again_if_it_gave_no_answer(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        docker, answers, job = tmp_path / "docker", tmp_path / "answers", placed(image="cuda:12")
+        os.mkfifo(answers)
+        docker.write_text(
+            f"#!/bin/sh\necho asked >> {tmp_path}/asked\nread code < {answers}\necho cgroupfs\nexit $code\n"
+        )
+        docker.chmod(0o755)
+        monkeypatch.setattr(commands, "engine", lambda: str(docker))
+        groups = ContainerGroups("weft-x", tmp_path)
+
+        async def asked(code: int) -> None:
+            assert commands.to_be_asked(job, groups) == str(docker)
+            waiting = [asyncio.create_task(groups.dockers.ask(str(docker))) for _ in range(5)]
+            await asyncio.to_thread(answers.write_text, f"{code}\n")  # while it waits, the server does not
+            await asyncio.gather(*waiting)
+
+        async def story() -> None:
+            await asked(1)
+            assert not groups.dockers.takes_a_parent(str(docker))
+            await asked(0)
+            assert groups.dockers.takes_a_parent(str(docker))
+            assert commands.to_be_asked(job, groups) is None
+
+        asyncio.run(story())
+        assert (tmp_path / "asked").read_text() == "asked\n" * 2
+
+    def test_only_docker_is_asked_and_only_for_an_image(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        groups = ContainerGroups("weft-x")
+        for tool in ("/usr/bin/podman", None):
+            monkeypatch.setattr(commands, "engine", lambda tool=tool: tool)
+            assert commands.to_be_asked(placed(image="cuda:12"), groups) is None
+        monkeypatch.setattr(commands, "engine", lambda: "/usr/bin/docker")
+        assert commands.to_be_asked(placed(), groups) is None
 
     def test_its_group_in_version_2_has_all_in_one_folder(self, tmp_path: Path) -> None:
         (tmp_path / "cgroup.controllers").touch()

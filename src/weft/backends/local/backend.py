@@ -27,7 +27,7 @@ from weft.backends.local.containergroups import ContainerGroups
 from weft.backends.local.datasets import NodeData
 from weft.backends.local.pinning import Pinning
 from weft.backends.local.ports import Ports, places_of
-from weft.backends.local.supervisors import ADOPTED_POLL, Adopted, Pool, processes_of
+from weft.backends.local.supervisors import ADOPTED_POLL, Adopted, Pool, is_over, processes_of
 from weft.backends.tasks import (
     Gathering,
     gather,
@@ -163,8 +163,14 @@ class LocalBackend(JobFiles):
             patience.timer.cancel()
         await self._datasets.close()
         self._pool.close()
-        cgroups.forget(self._cgroups)
-        self._container_groups.forget()
+        cgroups.forget(self._cgroups, self._is_over)
+        self._container_groups.forget(self._is_over)
+
+    def _is_over(self, group: str) -> bool:
+        """Whether nobody watches the task any more for which a group was made: it is called by job, task and launch."""
+        uid, _, task = group.removeprefix("weft-").partition("-")
+        launch = task.rpartition("-")[2]
+        return launch.isdigit() and is_over(self.folder(uid).journal(int(launch)))
 
     # ── a job's way to its start ──
 
@@ -182,6 +188,15 @@ class LocalBackend(JobFiles):
             await self._datasets.bring(job, self.folder(job.uid), tell)
 
     def launch(self, job: Assignment, launch: int, tasks: tuple[str, ...]) -> None:
+        if (docker := commands.to_be_asked(job, self._container_groups)) is not None:
+            self._pool.keep(asyncio.ensure_future(self._ask_and_launch(docker, job, launch, tasks)))
+        else:
+            self._in_turns(self._order(job, launch, frozenset(tasks)), len(tasks))
+
+    async def _ask_and_launch(
+        self, docker: str, job: Assignment, launch: int, tasks: tuple[str, ...]
+    ) -> None:
+        await self._container_groups.dockers.ask(docker)
         self._in_turns(self._order(job, launch, frozenset(tasks)), len(tasks))
 
     def _in_turns(self, turns: Iterator[None], tasks: int) -> None:

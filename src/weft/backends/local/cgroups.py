@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ PERIOD = 100_000
 CONTROLLERS = "+memory +cpu"
 ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
+Over = Callable[[str], bool]
+"""Whether nobody watches the task any more whose group has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +186,18 @@ def _hand_down(root: Path) -> None:
         (root / "cgroup.subtree_control").write_text(CONTROLLERS)
 
 
-def forget(cgroups: Cgroups) -> None:
-    """Remove the server's own groups where no task lives in them."""
+def forget(cgroups: Cgroups, over: Over = lambda name: False) -> None:
+    """Remove the server's own groups where no task has one, after those of tasks that are over."""
     for place in {cgroups.memory, cgroups.cpu} - {None}:
-        remove_empty(Path(str(place)))
+        remove(Path(str(place)), over)
 
 
-def remove_empty(group: Path) -> None:
-    """A group and those below it, as far as no process is in them."""
-    for folder, _, _ in os.walk(group, topdown=False):
-        with contextlib.suppress(OSError):
-            os.rmdir(folder)  # noqa: PTH106
+def remove(place: Path, over: Over) -> None:
+    """An empty group may be one that a supervisor has made for a task that it starts next, or is about to ask what was
+    used in it. So only those go that are nobody's any more, with what an engine left below them."""
+    for group in [path for path in place.glob("*") if path.is_dir() and over(path.name)]:
+        for folder, _, _ in os.walk(group, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106
+    with contextlib.suppress(OSError):
+        place.rmdir()

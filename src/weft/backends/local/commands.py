@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.backends.api import Assignment
 from weft.backends.folders import JobFolder
-from weft.backends.local.containergroups import ContainerGroups, takes_a_parent
+from weft.backends.local.containergroups import ContainerGroups
 from weft.backends.tasks import Gathering, image_of
 from weft.model.failures import Code, Permanent
 from weft.model.gang import Request, Task
@@ -90,7 +90,7 @@ def unavailable(job: Assignment) -> str | None:
     """Why this machine cannot isolate the job as asked, or None."""
     if job.spec.isolation == "sandbox" and shutil.which("bwrap") is None:
         return "isolation: sandbox needs bubblewrap, which is not installed here (apt-get install bubblewrap)"
-    if (job.spec.image or any(r.image for r in job.spec.roles.values())) and engine() is None:
+    if _has_images(job) and engine() is None:
         return "an image needs podman or docker, and neither works here (apt-get install podman), or leave `image` out"
     return None
 
@@ -159,7 +159,7 @@ def _container(
     variables = [f"--env={key}" for key in sorted(env) if key not in hidden]
     for key in OF_THE_ENGINE & os.environ.keys():
         env.setdefault(key, os.environ[key])
-    spec["cgroups"] = groups.plan(name) if _takes_groups(tool) else None
+    spec["cgroups"] = groups.plan(name) if _takes_groups(tool, groups) else None
     manager, into = below(tool, groups.parent(name)) if spec["cgroups"] else ([], [])
     argv = [
         tool, *manager, "run", *into, "--rm", "--name", name, "--network=host", "--pull=missing", "--security-opt=no-new-privileges",
@@ -172,8 +172,18 @@ def _container(
     return Isolated(argv, [[tool, *manager, *remove]])
 
 
-def _takes_groups(tool: str) -> bool:
-    return os.geteuid() == 0 if _is_podman(tool) else takes_a_parent(tool)
+def _takes_groups(tool: str, groups: ContainerGroups) -> bool:
+    return os.geteuid() == 0 if _is_podman(tool) else groups.dockers.takes_a_parent(tool)
+
+
+def to_be_asked(job: Assignment, groups: ContainerGroups) -> str | None:
+    """The docker that has to say how it makes groups before the job's containers start."""
+    tool = engine() if _has_images(job) else None
+    return None if tool is None or _is_podman(tool) or tool in groups.dockers.drivers else tool
+
+
+def _has_images(job: Assignment) -> bool:
+    return bool(job.spec.image or any(role.image for role in job.spec.roles.values()))
 
 
 def below(tool: str, parent: str) -> tuple[list[str], list[str]]:

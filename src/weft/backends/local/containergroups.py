@@ -6,16 +6,47 @@ around it that stays until it has been asked for the most memory, and the CPU ti
 
 from __future__ import annotations
 
+import asyncio
 import os
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import DEVNULL, SubprocessError, run
 from typing import Any
 
-from weft.backends.local.cgroups import ROOT, remove_empty
+from weft.backends.local.cgroups import ROOT, Over, remove
 
 PATIENCE = 10.0
+
+
+class Dockers:
+    """Whether dockers make groups themselves; where systemd does so for one, only systemd's own can be named."""
+
+    def __init__(self) -> None:
+        self.drivers: dict[str, str] = {}
+        """What each has answered; one that gave no answer is asked again."""
+        self._asked: dict[str, asyncio.Task[str]] = {}
+
+    def takes_a_parent(self, docker: str) -> bool:
+        return self.drivers.get(docker) == "cgroupfs"
+
+    async def ask(self, docker: str) -> None:
+        """In a thread, and once for all who wait for it: a docker that hangs takes its time."""
+        if docker not in self._asked:
+            self._asked[docker] = asyncio.create_task(asyncio.to_thread(_driver, docker))
+            self._asked[docker].add_done_callback(lambda _: self._asked.pop(docker))
+        if answer := await asyncio.shield(self._asked[docker]):
+            self.drivers[docker] = answer
+
+
+def _driver(docker: str) -> str:
+    try:
+        told = run(
+            [docker, "info", "--format", "{{.CgroupDriver}}"],
+            stdin=DEVNULL, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=True,
+        )  # fmt: skip
+    except (OSError, SubprocessError):
+        return ""
+    return told.stdout.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +55,7 @@ class ContainerGroups:
 
     label: str
     root: Path = ROOT
+    dockers: Dockers = field(default_factory=Dockers)
 
     def parent(self, name: str) -> str:
         """As an engine is told of it (`--cgroup-parent`)."""
@@ -47,10 +79,10 @@ class ContainerGroups:
         )
         return plan | {"peak": f"{memory}/memory.max_usage_in_bytes", "cpu": f"{cpu}/cpuacct.usage"}
 
-    def forget(self) -> None:
-        """Those that nobody uses, also of supervisors that were killed."""
+    def forget(self, over: Over = lambda name: False) -> None:
+        """Remove the label's own groups where no container has one, after those of supervisors that were killed."""
         for hierarchy in self._hierarchies():
-            remove_empty(hierarchy / self.label)
+            remove(hierarchy / self.label, over)
 
     def _version_2(self) -> bool:
         return (self.root / "cgroup.controllers").exists()
@@ -63,16 +95,3 @@ class ContainerGroups:
             return []
         each = sorted(self.root.iterdir())
         return [path for path in each if not path.is_symlink() and (path / "cgroup.procs").exists()]
-
-
-@lru_cache
-def takes_a_parent(docker: str) -> bool:
-    """Whether docker makes groups itself; where systemd does so for it, only systemd's own can be named."""
-    try:
-        told = run(
-            [docker, "info", "--format", "{{.CgroupDriver}}"],
-            stdin=DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
-        )  # fmt: skip
-    except (OSError, SubprocessError):
-        return False
-    return told.stdout.strip() == "cgroupfs"

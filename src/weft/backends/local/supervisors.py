@@ -186,7 +186,7 @@ class Adopted:
 
     def read(self) -> None:
         """Report what is new. Death is looked at before the journal, so that no last line is missed."""
-        dead = self._dead() if self._claimed else time.monotonic() > self._patience
+        dead = self.dead() if self._claimed else time.monotonic() > self._patience
         for event in self._new_lines():
             match event["event"]:
                 case "claimed":
@@ -221,7 +221,7 @@ class Adopted:
         else:
             os.close(pidfd)
 
-    def _dead(self) -> bool:
+    def dead(self) -> bool:
         if self.pidfd < 0:
             return True
         poller = select.poll()  # select() knows no descriptor above 1023
@@ -243,6 +243,17 @@ class Adopted:
                 with contextlib.suppress(ValueError):
                     events.append(json.loads(line))
         return events
+
+
+def is_over(journal: str) -> bool:
+    """Whether nobody watches a launch any more: its tasks have ended, or its supervisor has."""
+    launch = Adopted(journal, lambda line: None)
+    launch.read()
+    try:
+        return launch.finished or launch.dead()
+    finally:
+        if launch.pidfd >= 0:
+            os.close(launch.pidfd)
 
 
 def processes_of(uid: str, launch: int) -> list[int]:
