@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.control.metrics import parse_line
+from weft.store import store as store_module
 from weft.store import writer as writer_module
 from weft.store.changes import Create, Delete, Happened, Measured, Point, Update
-from weft.store.database import StoreError, StoreFull
+from weft.store.database import StoreError, StoreFull, Superseded
 from weft.store.store import Store
 from weft.store.writer import Conflict
 
@@ -378,6 +380,77 @@ class TestNoRoom:
             assert found.reason == "newest"
 
         with_store(story)
+
+
+class TestTheWriterGoesOn:
+    """Whatever fails in a turn, those who wait are answered and the next turn comes."""
+
+    @pytest.mark.parametrize("place", ["_commit", "_kept", "_separate"])
+    def test_after_a_turn_that_fails_in_no_known_way(
+        self, with_store: Any, monkeypatch: pytest.MonkeyPatch, place: str
+    ) -> None:
+        async def story(store: Store) -> None:
+            await store.write([new("a")], refusable=True)
+
+            def broken(*_: Any) -> None:
+                monkeypatch.undo()
+                raise RuntimeError("a mistake")
+
+            monkeypatch.setattr(store._writer, place, broken)
+            change = new("b", "a") if place == "_separate" else event("a")
+            with pytest.raises(StoreError, match="the writer failed: RuntimeError: a mistake"):
+                await asyncio.wait_for(store.write([change]), 5)
+            await asyncio.wait_for(store.write([new("c")], refusable=True), 5)
+            assert store.uids() == {"a", "c"}
+
+        with_store(story)
+
+    def test_after_a_watcher_that_fails(self, with_store: Any) -> None:
+        async def story(store: Store) -> None:
+            def broken(happened: Happened) -> None:
+                raise RuntimeError("a mistake")
+
+            store.watch(broken)
+            await asyncio.wait_for(store.write([event("a")]), 5)
+
+        with_store(story)
+
+
+class TestSuperseded:
+    def test_who_listens_late_is_told_at_once(self, with_store: Any) -> None:
+        async def story(store: Store) -> None:
+            told: list[Superseded] = []
+            store.when_superseded(told.append)
+            store._writer._give_up(Superseded("another server uses it"))
+            await asyncio.sleep(0)
+            store.when_superseded(told.append)
+            assert [str(problem) for problem in told] == ["another server uses it"] * 2
+
+        with_store(story)
+
+
+class TestOpening:
+    def test_the_loop_goes_on_while_a_store_is_opened(
+        self, fast_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A new leader has to renew its lease meanwhile."""
+        went_on = threading.Event()
+        really = store_module.open_database
+
+        def slow(*place: Any, **more: Any) -> Any:
+            assert went_on.wait(5)
+            return really(*place, **more)
+
+        monkeypatch.setattr(store_module, "open_database", slow)
+
+        async def story() -> None:
+            asyncio.get_running_loop().call_soon(went_on.set)
+            store = await Store.opened(fast_folder / "weft.db")
+            await store.write([new("a")], refusable=True)
+            assert store.uids() == {"a"}
+            store.close()
+
+        asyncio.run(story())
 
 
 class TestMetrics:

@@ -218,7 +218,8 @@ async def _serve(
 
     secrets = Secrets(home.path / "secrets")
     place = databases.chosen(arguments.database, home)
-    store = Store(place, take_over=arguments.leader)
+    databases.check_there(place, home)
+    store = await Store.opened(place, take_over=arguments.leader)
     if isinstance(place, str):
         await databases.belong_together(store, home, place)
     backend = engines.engine(await engines.as_installed(shape), home, secrets.value)
@@ -297,7 +298,7 @@ async def _serve(
         lost.append(problem)
         server.should_exit = True
 
-    store.superseded = superseded
+    store.when_superseded(superseded)
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal again when it has stopped; the default action would end us before we close
         signal.signal(number, server.handle_exit)

@@ -8,6 +8,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from starlette.background import BackgroundTask
@@ -29,9 +30,11 @@ async def backup_stream(home: Path, store: Store, with_files: bool) -> Streaming
     copy = folder / "weft.db"
     try:
         await asyncio.to_thread(store.copy, copy)
-    except (OSError, StoreFull) as problem:
+    except BaseException as problem:
         shutil.rmtree(folder, ignore_errors=True)
-        raise ApiProblem(507, "Disk full", f"cannot make a copy: {problem}") from None
+        if isinstance(problem, OSError | StoreFull):
+            raise ApiProblem(507, "Disk full", f"cannot make a copy: {problem}") from None
+        raise
     files = [(str(copy), "weft.db"), *_files(home, (*PARTS, "jobs") if with_files else PARTS)]
     return StreamingResponse(
         tar_blocks(files),
@@ -67,14 +70,11 @@ def restore(archive: Path, home: Home, place: Path | str) -> str:
         if not (fresh / "weft.db").is_file():
             raise HomeError(f"{archive} is no backup of Weft: it has no weft.db")
         check_integrity(fresh / "weft.db")
-        if isinstance(place, str):
-            databases.restore(fresh / "weft.db", home, place)
-            (fresh / "weft.db").unlink()
-        for entry in sorted(fresh.iterdir(), key=lambda path: path.name == "weft.db"):  # the database last
-            target = home.path / entry.name
-            if target.is_dir():
-                target.rmdir()
-            entry.replace(target)
+        with _moved(fresh, home.path):
+            if isinstance(place, str):
+                databases.restore(fresh / "weft.db", home, place)
+            else:
+                (fresh / "weft.db").replace(place)
     except (tarfile.TarError, OSError, StoreError, EOFError) as problem:
         raise HomeError(f"cannot restore {archive}: {problem}") from None
     finally:
@@ -82,3 +82,24 @@ def restore(archive: Path, home: Home, place: Path | str) -> str:
     for secret in (home.path / "secrets").glob("*.json"):
         secret.chmod(0o600)
     return f"restored {archive} into {home.path}; start it with: weft up"
+
+
+@contextmanager
+def _moved(fresh: Path, home: Path) -> Iterator[None]:
+    """Everything but the database, which comes last; all of it goes back if that fails."""
+    targets = {home / entry.name: entry for entry in fresh.iterdir() if entry.name != "weft.db"}
+    for target in targets:
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            raise HomeError(f"{target} is there already; restore into another folder with WEFT_HOME=DIR")
+    folders = [target for target in targets if target.is_dir()]
+    try:
+        for target, entry in targets.items():
+            entry.replace(target)  # also onto a folder that is empty
+        yield
+    except BaseException:
+        for target, entry in targets.items():
+            if not entry.exists():
+                target.replace(entry)
+        for folder in folders:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        raise

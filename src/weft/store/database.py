@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
 from sqlalchemy import Column, Connection, Engine, inspect, text
+from sqlalchemy.exc import DBAPIError
 
 from weft.store.schema import HEAD
 
@@ -34,6 +36,7 @@ class Database(ABC):
     own_fault: tuple[type[Exception], ...]
     """What a write itself causes: trying it again would fail again."""
     conflict: type[Exception]
+    _away: tuple[float, str] = (0.0, "")
 
     @abstractmethod
     def writing(self) -> Any:
@@ -57,6 +60,26 @@ class Database(ABC):
     def committed(self, connection: Any, ticket: str) -> bool:
         """What became of it, asked over another connection."""
         raise NotImplementedError
+
+    def words(self, problem: BaseException) -> str:
+        """What the driver says of it, in one line."""
+        return " ".join(str(getattr(problem, "orig", problem)).split())
+
+    def unreachable(self, problem: DBAPIError) -> bool:
+        """Whether no session could be had, which may have taken its time."""
+        return False
+
+    def away(self) -> str | None:
+        """Why there is no use in asking just now, of a database that could not be reached a moment ago."""
+        until, why = self._away
+        return why if time.monotonic() < until else None
+
+    def went_away(self, why: str, seconds: float) -> None:
+        """It could not be reached: whoever asks within these seconds need not wait to hear the same."""
+        self._away = (time.monotonic() + seconds, why)
+
+    def came_back(self) -> None:
+        self._away = (0.0, "")
 
     @abstractmethod
     def copy(self, target: Path) -> None:

@@ -6,29 +6,62 @@ transaction is that session's. Whoever lost its session asks for the lock again 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import secrets
 import socket
 import sqlite3
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
-from sqlalchemy import BigInteger, Column, Connection, Float, Integer, create_engine, insert, select, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Float,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    insert,
+    select,
+    text,
+)
 from sqlalchemy.exc import DBAPIError
 
-from weft.store.database import Database, StoreError, Superseded, check_known, migrate, version_of
+from weft.store import address
+from weft.store.database import Database, StoreError, StoreFull, Superseded, check_known, migrate, version_of
 from weft.store.schema import HEAD, metadata, metrics
 
 LOCK = 0x776566740001
 """The lock of the one writer, within the database."""
-CONNECTING, STATEMENT = 5, 30_000
+CONNECTING, READING, STATEMENT = 5, 2, 30_000
+"""Seconds to connect, for the writer and for who reads; milliseconds of a statement."""
+SESSION = (
+    f"-c statement_timeout={STATEMENT} -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 "
+    "-c tcp_user_timeout=10000"
+)
 PATIENCE = 15.0
 """Seconds that a session has in which to end whose server died."""
 AT_ONCE = 1000
 log = logging.getLogger("weft.store")
+
+own = MetaData()
+last_commit = Table(
+    "last_commit",
+    own,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("token", Text, nullable=False),
+)
+"""One row, written by every transaction: which of them was the last, and whose it was."""
+NOTE = (
+    "INSERT INTO last_commit (id, token) VALUES (1, %s) ON CONFLICT (id) DO UPDATE SET token = excluded.token"
+)
 
 
 class PostgreSQL(Database):
@@ -36,13 +69,11 @@ class PostgreSQL(Database):
 
     def __init__(self, url: str, *, take_over: bool = False):
         """With `take_over` who has the lock now loses it: for a server that was told that it is its turn."""
-        try:
-            import psycopg
-        except ImportError:
-            raise StoreError(
-                "a PostgreSQL database needs psycopg: pip install 'weft[postgres]', or leave --database out for SQLite"
-            ) from None
-        self._url, self.name = url, without_password(url)
+        self._given = address.read(url)
+        import psycopg
+
+        self._url, self.name = url, address.shown(url)
+        self._secrets = address.secrets_of(url)
         self.own_fault = (
             psycopg.IntegrityError,
             psycopg.DataError,
@@ -54,33 +85,41 @@ class PostgreSQL(Database):
         )
         self.conflict = psycopg.IntegrityError
         self.engine = create_engine(
-            "postgresql+psycopg://", creator=self._connect, pool_size=8, pool_pre_ping=True
+            "postgresql+psycopg://",
+            creator=partial(self._connect, READING),
+            pool_size=8,
+            pool_pre_ping=True,
         )
+        self._me, self._numbers = secrets.token_hex(8), itertools.count()
         self._first: Any = None
-        self._first = self._writing(take_over)  # nobody else migrates meanwhile
+        self._first = self._locked(take_over)  # nobody else migrates meanwhile
         try:
             with self.engine.connect() as connection:
                 version = version_of(connection)
-            if version != HEAD:
-                check_known(version, self.name)
-                with self.engine.begin() as connection:
+            with self.engine.begin() as connection:
+                if version != HEAD:
+                    check_known(version, self.name)
                     migrate(connection)
+                own.create_all(connection)
+                self._found = connection.scalar(select(last_commit.c.token))
         except BaseException as problem:
             self._first.close()
             if isinstance(problem, DBAPIError):
-                raise StoreError(f"cannot use database {self.name}: {_words(problem)}") from None
+                raise StoreError(f"cannot use database {self.name}: {self.words(problem)}") from None
             raise
 
-    def _connect(self, **more: Any) -> Any:
+    def _connect(self, timeout: int, **more: Any) -> Any:
         """Sessions of a machine that died must not keep the lock for the hours that TCP would wait."""
         import psycopg
 
+        options = self._given.get("options") or os.environ.get("PGOPTIONS", "")
+        kind = self._given.get("target_session_attrs") or os.environ.get("PGTARGETSESSIONATTRS", "read-write")
         connection = psycopg.connect(
             self._url,
-            connect_timeout=CONNECTING,
+            connect_timeout=timeout,
             application_name=f"weft {socket.gethostname()} {os.getpid()}",
-            options=f"-c statement_timeout={STATEMENT} -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 "
-            "-c tcp_keepalives_count=3",
+            options=f"{options} {SESSION}".strip(),
+            target_session_attrs=kind,
             keepalives_idle=5,
             keepalives_interval=2,
             keepalives_count=3,
@@ -92,22 +131,28 @@ class PostgreSQL(Database):
 
     def writing(self) -> Any:
         first, self._first = self._first, None
-        return first or self._writing(take_over=False)
+        return first or self._locked(take_over=False, again=True)
 
-    def _writing(self, take_over: bool) -> Any:
+    def _locked(self, take_over: bool, again: bool = False) -> Any:
         import psycopg
 
         try:
-            connection = self._connect(autocommit=True)
+            connection = self._connect(CONNECTING, autocommit=True)
         except psycopg.Error as problem:
             raise StoreError(
-                f"cannot reach database {self.name}: {_words(problem)}; check the address, and PGPASSWORD or PGPASSFILE "
+                f"cannot reach database {self.name}: {self.words(problem)}; check the address, and PGPASSWORD or PGPASSFILE "
                 "for its password"
             ) from None
         try:
             self._lock(connection, take_over)
-        except BaseException:
+            if again:
+                self._check_alone(connection)
+        except BaseException as problem:
             connection.close()
+            if isinstance(problem, psycopg.Error):
+                raise StoreError(
+                    f"cannot get the writer's lock of database {self.name}: {self.words(problem)}"
+                ) from None
             raise
         return connection
 
@@ -125,6 +170,18 @@ class PostgreSQL(Database):
                     f"another server{who} uses database {self.name}; stop it, or name another database with --database"
                 )
             time.sleep(0.1)
+
+    def _check_alone(self, connection: Any) -> None:
+        """Who lost its session and has the lock again goes on only if nobody else had it in between."""
+        last = self._last(connection)
+        if last != self._found and not (last or "").startswith(self._me):
+            raise Superseded(
+                f"another server wrote to database {self.name} while this one had no session; start it again"
+            )
+
+    def _last(self, connection: Any) -> str | None:
+        found = connection.execute("SELECT token FROM last_commit").fetchone()
+        return found[0] if found else None
 
     def mark(self, column: Column[Any]) -> str:
         """With its type, which is not known from the values where all of them are missing."""
@@ -144,13 +201,25 @@ class PostgreSQL(Database):
     def lost(self, connection: Any) -> bool:
         return bool(connection.closed)
 
+    def words(self, problem: BaseException) -> str:
+        said = super().words(problem)
+        for secret in self._secrets:
+            said = said.replace(secret, "…")
+        return said
+
     def ticket(self, connection: Any) -> str | None:
-        return str(connection.execute("SELECT pg_current_xact_id()").fetchone()[0])
+        """Not the transaction's id: after a crash of PostgreSQL another transaction may get the same."""
+        token = f"{self._me} {next(self._numbers)}"
+        connection.execute(NOTE, (token,))
+        return token
 
     def committed(self, connection: Any, ticket: str) -> bool:
         """The session that may have done it is over: the lock was its own."""
-        found = connection.execute("SELECT pg_xact_status(%s::xid8)", (ticket,)).fetchone()[0]
-        return bool(found == "committed")
+        return self._last(connection) == ticket
+
+    def unreachable(self, problem: DBAPIError) -> bool:
+        """What fails within a session has a state, or has ended that session."""
+        return getattr(problem.orig, "sqlstate", None) is None and not problem.connection_invalidated
 
     def copy(self, target: Path) -> None:
         from weft.store.sqlite import SQLite
@@ -159,12 +228,16 @@ class PostgreSQL(Database):
         try:
             with self.engine.connect() as source, kept.engine.begin() as copy:
                 transfer(source.execution_options(isolation_level="REPEATABLE READ"), copy)
-        except DBAPIError as problem:
-            raise StoreError(f"cannot copy database {self.name}: {_words(problem)}") from None
+            kept.close()
+            with closing(sqlite3.connect(target)) as connection:
+                connection.execute("PRAGMA journal_mode=DELETE")  # one file, not three
+        except (DBAPIError, sqlite3.Error) as problem:
+            cause = getattr(problem, "orig", problem)
+            if isinstance(cause, sqlite3.Error) and kept.is_full(cause):
+                raise StoreFull(f"no room for a copy of {self.name} in {target.parent}") from None
+            raise StoreError(f"cannot copy database {self.name}: {self.words(problem)}") from None
         finally:
             kept.close()
-        with closing(sqlite3.connect(target)) as connection:
-            connection.execute("PRAGMA journal_mode=DELETE")  # one file, not three
 
     def fill(self, source: Path) -> None:
         """Take over all of an SQLite file; Refused unless this database is empty."""
@@ -185,7 +258,7 @@ class PostgreSQL(Database):
                         {"last": newest},
                     )
         except DBAPIError as problem:
-            raise StoreError(f"cannot fill database {self.name}: {_words(problem)}") from None
+            raise StoreError(f"cannot fill database {self.name}: {self.words(problem)}") from None
         finally:
             given.close()
 
@@ -209,17 +282,6 @@ def transfer(source: Connection, target: Connection) -> None:
         rows = source.execution_options(stream_results=True, yield_per=AT_ONCE).execute(select(table))
         for some in rows.mappings().partitions(AT_ONCE):
             target.execute(insert(table), [dict(row) for row in some])
-
-
-def without_password(url: str) -> str:
-    parts = urlsplit(url)
-    user, at, place = parts.netloc.rpartition("@")
-    query = "&".join(word for word in parts.query.split("&") if not word.startswith("password="))
-    return f"{parts.scheme}://{user.partition(':')[0]}{at}{place}{parts.path}{query and f'?{query}'}"
-
-
-def _words(problem: BaseException) -> str:
-    return " ".join(str(getattr(problem, "orig", problem)).split())
 
 
 def _without_nul() -> Any:

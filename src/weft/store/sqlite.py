@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,7 +41,8 @@ class SQLite(Database):
             if version != HEAD:
                 self._migrate(version)
         except (DatabaseError, sqlite3.DatabaseError, OSError) as problem:
-            raise StoreError(_explain(problem, path)) from None
+            kind = StoreFull if self.is_full(problem) else StoreError
+            raise kind(_explain(problem, path)) from None
 
     def _migrate(self, version: str | None) -> None:
         check_known(version, self.name)
@@ -64,8 +66,16 @@ class SQLite(Database):
         free = shutil.disk_usage(target.parent).free
         if free < self.path.stat().st_size:
             raise StoreFull(f"no room for a copy of {self.path} in {target.parent}")
-        with sqlite3.connect(self.path, timeout=30) as origin, sqlite3.connect(target) as copy:
-            origin.backup(copy)
+        try:
+            with (
+                closing(sqlite3.connect(self.path, timeout=30)) as origin,
+                closing(sqlite3.connect(target)) as copy,
+            ):
+                origin.backup(copy)
+        except sqlite3.Error as problem:
+            if self.is_full(problem):
+                raise StoreFull(f"no room for a copy of {self.path} in {target.parent}") from None
+            raise StoreError(f"cannot copy {self.path}: {problem}") from None
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -12,7 +12,7 @@ from sqlalchemy import Row, Select, func, select
 from sqlalchemy.exc import DBAPIError
 
 from weft.store.changes import Change, Happened, Measured, Update
-from weft.store.database import StoreError, Superseded, open_database
+from weft.store.database import Database, StoreError, Superseded, open_database
 from weft.store.schema import events, metric_offsets, metrics, resources
 from weft.store.writer import Write, Writer, Written
 
@@ -24,17 +24,19 @@ SUMMARY = tuple(
     )
 )  # fmt: skip
 
+MOMENT = 1.0
+"""For how many seconds a database that could not be reached is not asked again."""
 Watcher = Callable[[Happened], None]
 
 
 class Store:
-    """Must be opened inside the event loop that will use it."""
+    """Must be made inside the event loop that will use it."""
 
-    def __init__(self, place: Path | str, *, take_over: bool = False):
-        """An SQLite file, or a PostgreSQL database by its URL."""
-        self._database = open_database(place, take_over=take_over)
-        self.superseded: Callable[[Superseded], None] = lambda problem: None
-        """Told when another server has taken the database over; nothing is written from then on."""
+    def __init__(self, place: Path | str | Database):
+        """An SQLite file, a PostgreSQL database by its URL, or one that was opened elsewhere."""
+        self._database = place if isinstance(place, Database) else open_database(place)
+        self._superseded: Callable[[Superseded], None] = lambda problem: None
+        self._ended: Superseded | None = None
         self._writer = Writer(self._database, self._committed, self._lost)
         self._watchers: set[Watcher] = set()
         self._loop = asyncio.get_running_loop()
@@ -45,13 +47,25 @@ class Store:
         self._tick: asyncio.Future[None] | None = None
         self._seq = int(self._rows(select(func.max(events.c.seq)))[0][0] or 0)
 
+    @classmethod
+    async def opened(cls, place: Path | str, *, take_over: bool = False) -> Store:
+        """The event loop goes on meanwhile: a database may take its time, and who has it now to let go of it."""
+        return cls(await asyncio.to_thread(open_database, place, take_over=take_over))
+
     def close(self) -> None:
         self._flush()
         self._writer.close()
         self._database.close()
 
+    def when_superseded(self, tell: Callable[[Superseded], None]) -> None:
+        """Told, at once if it has happened already, that another server has the database; nothing is written from then on."""
+        self._superseded = tell
+        if self._ended is not None:
+            tell(self._ended)
+
     def _lost(self, problem: Superseded) -> None:
-        self.superseded(problem)
+        self._ended = problem
+        self._superseded(problem)
 
     @property
     def place(self) -> str:
@@ -126,11 +140,16 @@ class Store:
     # ── reading ──
 
     def _rows(self, query: Select[Any]) -> list[Row[Any]]:
+        if (why := self._database.away()) is not None:
+            raise StoreError(f"the database {self.place} cannot be read: {why}")
         try:
             with self._database.engine.connect() as connection:
                 return list(connection.execute(query))
         except DBAPIError as problem:
-            raise StoreError(f"the database {self.place} cannot be read: {problem.orig}") from None
+            why = self._database.words(problem)
+            if self._database.unreachable(problem):
+                self._database.went_away(why, MOMENT)
+            raise StoreError(f"the database {self.place} cannot be read: {why}") from None
 
     def resource(self, kind: str, name: str) -> Row[Any] | None:
         found = self._rows(select(resources).where(resources.c.kind == kind, resources.c.name == name))

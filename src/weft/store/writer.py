@@ -26,6 +26,8 @@ from weft.store.database import Database, StoreError, StoreFull, Superseded
 from weft.store.schema import events, metric_offsets, metrics, resources
 
 RETRY_SECONDS = 0.5
+AWAY_SECONDS = 6.0
+"""Longer than an attempt to reach the database takes: until the next one it counts as away."""
 MOST_AT_ONCE = 2000
 log = logging.getLogger("weft.store")
 
@@ -120,7 +122,7 @@ class Writer:
         self._stopping = False
         self._loop = asyncio.get_running_loop()
         self.full = False
-        self._troubled = False
+        self._troubled = self._away = False
         self._doubt: Doubt | None = None
         self._ended: Superseded | None = None
         self._connection: Any = None
@@ -146,26 +148,42 @@ class Writer:
     def _run(self) -> None:
         try:
             while self._asked():
-                try:
-                    connection = self._connected()
-                except Superseded:
-                    raise
-                except Exception as problem:
-                    self._refuse_or_retry(self._take(), problem)
-                else:
-                    self._commit(connection, self._take())
+                self._turn()
         except Superseded as problem:
             self._give_up(problem)
         finally:
             if self._connection is not None:
                 self._connection.close()
 
+    def _turn(self) -> None:
+        """Whatever goes wrong, those who wait for it are answered, and the next turn comes."""
+        batch: list[Write] = []
+        try:
+            try:
+                connection = self._connected()
+            except Superseded:
+                raise
+            except Exception as problem:
+                batch = self._take()
+                self._refuse_or_retry(batch, problem)
+            else:
+                batch = self._take()
+                if batch:
+                    self._commit(connection, batch)
+        except Superseded:
+            raise
+        except Exception as problem:
+            log.exception("the writer failed")
+            self._let_go()
+            self._tell(batch, StoreError(f"the writer failed: {type(problem).__name__}: {problem}"))
+            time.sleep(RETRY_SECONDS)
+
     def _asked(self) -> bool:
-        """Wait until there is something to do; False when there never will be."""
+        """Wait until there is something to do; False when there never will be. A lost connection is made again by itself."""
         with self._wake:
-            while not self._queue and not self._stopping and self._doubt is None:
+            while not self._queue and not self._stopping and self._doubt is None and not self._away:
                 self._wake.wait()
-            return bool(self._queue) or self._doubt is not None
+            return bool(self._queue) or self._doubt is not None or not self._stopping
 
     def _take(self) -> list[Write]:
         with self._wake:
@@ -176,6 +194,8 @@ class Writer:
         """What became of a commit that nothing was heard of is asked first: it must not be done twice, nor after others."""
         if self._connection is None:
             self._connection = self._database.writing()
+            self._database.came_back()
+            self._away = self._troubled = False
         if self._doubt is not None:
             kept = self._database.committed(self._connection, self._doubt.ticket)
             batch, self._doubt = self._doubt.batch, None
@@ -192,7 +212,6 @@ class Writer:
             ticket = self._database.ticket(connection)
             self._apply(connection, [change for write in batch for change in write.changes])
         except self._database.own_fault:
-            connection.rollback()
             self._separate(connection, batch)
         except Exception as problem:
             self._refuse_or_retry(batch, problem)
@@ -237,6 +256,7 @@ class Writer:
         """
         refused: dict[int, Exception] = {}
         try:
+            connection.rollback()
             connection.execute(self._database.begin)
             ticket = self._database.ticket(connection)
             for number, write in enumerate(batch):
@@ -261,22 +281,25 @@ class Writer:
             connection.execute("RELEASE attempt")
             if isinstance(problem, self._database.conflict):
                 return Conflict(str(problem))
-            return StoreError(f"the database refused a write: {problem}")
+            return StoreError(f"the database refused a write: {self._database.words(problem)}")
         connection.execute("RELEASE attempt")
         return None
 
     def _refuse_or_retry(self, batch: list[Write], problem: Exception) -> None:
         self._let_go()
-        full = self._database.is_full(problem)
+        full, said = self._database.is_full(problem), self._database.words(problem)
+        if self._connection is None:
+            self._away = True
+            self._database.went_away(said, AWAY_SECONDS)
         if not self._troubled:
-            log.error("cannot write to the database: %s", getattr(problem, "orig", problem))
+            log.error("cannot write to the database: %s", said)
         self.full, self._troubled = full, True
         reason = (
             StoreFull("no room on the disk")
             if full
             else problem
             if isinstance(problem, StoreError)
-            else StoreError(f"the database refused a write: {problem}")
+            else StoreError(f"the database refused a write: {said}")
         )
         self._tell([write for write in batch if write.refusable], reason)
         must = [write for write in batch if not write.refusable]
@@ -294,7 +317,8 @@ class Writer:
             with contextlib.suppress(Exception):
                 self._connection.rollback()
             if self._database.lost(self._connection):
-                self._connection.close()
+                with contextlib.suppress(Exception):
+                    self._connection.close()
                 self._connection = None
 
     def _tell(self, batch: Sequence[Write], problem: Exception | None) -> None:
@@ -306,9 +330,12 @@ class Writer:
 
     def _finish(self, batch: Sequence[Write], problem: Exception | None) -> None:
         if problem is None:
-            self._committed(batch)
+            try:
+                self._committed(batch)
+            except Exception:
+                log.exception("what was kept could not be told to all who watch")
         for write in batch:
-            if write.done.cancelled():
+            if write.done.done():
                 continue
             if problem is None:
                 write.done.set_result(None)
