@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +32,8 @@ from weft.model.job import JobMetadata, TrainingJob, TrainingJobSpec
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
 from weft.model.quantities import show_bytes
-from weft.model.status import Progress, State
-from weft.store.changes import Create, Delete, Happened
+from weft.model.status import Desire, Progress, State
+from weft.store.changes import Change, Create, Delete, Happened, Update
 from weft.store.database import StoreError
 
 if TYPE_CHECKING:
@@ -71,7 +74,9 @@ class OperatorDatasets:
         self._credentials = credentials
         self._own = Declared(KIND, Dataset, control.store, control.clock, new_uid)
         self._versions: dict[str, list[Version]] = {}
-        """By dataset, the oldest first."""
+        """By dataset, the one first that its source has not had for longest."""
+        self._keeping: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By dataset: whoever keeps a version of it."""
         self._reading: dict[str, Reading] = {}
         self._failed: dict[str, str] = {}
         self._looked: dict[str, float] = {}
@@ -83,8 +88,11 @@ class OperatorDatasets:
         """As they were when the last server ended."""
         self._own.load()
         for row in reversed(self._control.store.page(VERSION, limit=1_000_000)):
-            version = Version(created=row.created, uid=row.uid, **from_json(row.spec))
+            seen = from_json(row.status).get("seen", row.created)
+            version = Version(created=row.created, uid=row.uid, seen=seen, **from_json(row.spec))
             self._versions.setdefault(version.dataset, []).append(version)
+        for kept in self._versions.values():
+            kept.sort(key=lambda version: version.seen)
 
     @property
     def store(self) -> Path:
@@ -134,17 +142,21 @@ class OperatorDatasets:
         """By dataset and version (empty while they have none): the jobs that wait for it, read it, or can be resumed to."""
         found: Uses = {}
 
-        def add(job: str, names: Iterable[str], pinned: Versions) -> None:
-            for name in names:
-                found.setdefault(name, {}).setdefault(dict(pinned).get(name, ""), []).append(job)
+        def add(job: str, uses: Iterable[tuple[str, str | None]], pinned: Versions) -> None:
+            for name, asked in uses:
+                named = self.version(name, asked) if asked else None
+                version = dict(pinned).get(name) or (named.version if named else "")
+                found.setdefault(name, {}).setdefault(version, []).append(job)
 
         live = self._control.jobs
         for job in live.values():
-            add(job.name, [use.name for use in job.spec.datasets], job.status.datasets)
+            add(job.name, [(use.name, use.version) for use in job.spec.datasets], job.status.datasets)
         for row in self._control.store.with_states(JOB, READABLE):
             if row.uid not in live and NO_DATASETS not in row.spec:
-                names = [use["name"] for use in from_json(row.spec).get("datasets") or ()]
-                add(row.name, names, tuple(map(tuple, from_json(row.status).get("datasets") or ())))
+                uses = [
+                    (use["name"], use.get("version")) for use in from_json(row.spec).get("datasets") or ()
+                ]
+                add(row.name, uses, tuple(map(tuple, from_json(row.status).get("datasets") or ())))
         return found
 
     def users(self, name: str) -> dict[str, list[str]]:
@@ -182,11 +194,19 @@ class OperatorDatasets:
                     f"dataset {name} is in use: {', '.join(users[:10])}{' and more' if len(users) > 10 else ''} read it "
                     "or can be resumed to; cancel, complete or delete them first"
                 )
+            for job in self._control.jobs.values():
+                if job.status.state is State.STORING and any(o.dataset == name for o in job.spec.outputs):
+                    raise Refused(
+                        f"dataset {name} is in use: job {job.name} stores its output in it; wait for its end "
+                        f"(weft show {job.name})"
+                    )
             if (reading := self._reading.get(name)) is not None:
                 reading.task.cancel()
             await self._own.remove(name, actor)
             for version in self._versions.pop(name, []):
                 await self._forget(version, actor)
+            if reading is not None:
+                await asyncio.wait({reading.task})  # else who declares it again would join that one
 
     async def _forget(self, version: Version, actor: str) -> None:
         about = Happened(
@@ -199,16 +219,22 @@ class OperatorDatasets:
         )
         await asyncio.shield(self._control.store.write([Delete(version.uid), about]))
         if not any(each.version == version.version for kept in self._versions.values() for each in kept):
-            await run(self.store, {"do": "remove", "version": version.version})
+            try:
+                await run(self.store, {"do": "remove", "version": version.version})
+            except DataFailed as problem:
+                log.warning(
+                    "dataset %s: bytes of a deleted version stay for now: %s", version.dataset, problem
+                )
 
     async def collect(self, name: str) -> None:
         """Versions beyond those that are kept go, unless somebody reads them."""
         kept = self._versions.get(name, [])
         keep, used = self.get(name).spec.keep, self.users(name)
-        for version in kept[:-keep]:
-            if version.version not in used:
-                kept.remove(version)
-                await self._forget(version, "weft")
+        old = [version for version in kept[:-keep] if version.version not in used]
+        for version in old:
+            kept.remove(version)  # all at once: none can be chosen while others are being deleted
+        for version in old:
+            await self._forget(version, "weft")
 
     # ── reading sources ──
 
@@ -279,29 +305,33 @@ class OperatorDatasets:
         return await self._keep(name, said, lineage)
 
     async def _keep(self, name: str, said: Mapping[str, Any], lineage: Mapping[str, Any]) -> Version:
-        known = self.version(name, said["version"])
-        if known is not None:
-            mine = self._versions[name]
-            mine.remove(known)  # what is there now is the newest, also if it was there before
-            mine.append(known)
-            return known
-        now = self._control.clock()
-        facts = {key: said[key] for key in ("version", "samples", "bytes", "parts")}
-        version = Version(name, created=now, uid=self._new_uid(now), lineage=lineage, **facts)
-        spec = {k: v for k, v in asdict(version).items() if k not in ("created", "uid")}
-        row = creation_row(
-            VERSION,
-            version.uid,
-            f"{name}.{version.version}",
-            now,
-            {"metadata": "{}", "spec": to_json(spec).decode(), "owner": ""},
-        )
-        what = f"version {version.version[:SHORT]}: {version.samples} samples, {show_bytes(version.bytes)}"
-        told = Happened(now, version.uid, name, "dataset", what, "weft")
-        await asyncio.shield(self._control.store.write([Create(row), told]))
-        self._versions.setdefault(name, []).append(version)
-        await self.collect(name)
-        return version
+        """What the source has now is the newest version, also if it was there before."""
+        async with self._keeping[name]:
+            if name not in self:
+                raise DataFailed("the dataset was deleted meanwhile")
+            now, known = self._control.clock(), self.version(name, said["version"])
+            seen = max([now, *(math.nextafter(each.seen, math.inf) for each in self._versions.get(name, ()))])
+            if known is not None:
+                version = replace(known, seen=seen)
+                changes: list[Change] = [Update(version.uid, partial(_status, version))]
+            else:
+                facts = {key: said[key] for key in ("version", "samples", "bytes", "parts")}
+                version = Version(
+                    name, created=now, uid=self._new_uid(now), seen=seen, lineage=lineage, **facts
+                )
+                what = f"version {version.version[:SHORT]}: {version.samples} samples, {show_bytes(version.bytes)}"
+                changes = [Create(_row(version)), Happened(now, version.uid, name, "dataset", what, "weft")]
+            written = self._control.store.write(changes)
+            written.add_done_callback(partial(self._kept, version))  # also when whoever read it has gone away
+            await asyncio.shield(written)
+            if known is None:
+                await self.collect(name)
+            return version
+
+    def _kept(self, version: Version, written: asyncio.Future[None]) -> None:
+        if not written.cancelled() and written.exception() is None:
+            others = [each for each in self._versions.get(version.dataset, ()) if each.uid != version.uid]
+            self._versions[version.dataset] = [*others, version]
 
     async def run(self) -> None:
         """Look at sources again as often as their datasets say."""
@@ -310,7 +340,7 @@ class OperatorDatasets:
             for dataset in list(self._own.by_name.values()):
                 name, every = dataset.metadata.name or "", dataset.spec.refresh
                 newest = self.versions(name)
-                last = self._looked.get(name, newest[0].created if newest else 0.0)
+                last = self._looked.get(name, newest[0].seen if newest else 0.0)
                 if every is not None and self._control.clock() - last >= every:
                     self.refresh(name)
 
@@ -347,17 +377,38 @@ class OperatorDatasets:
             job, _ = await self._control.submit(asked, dataset.metadata.owner or "weft")
         except (Invalid, Refused, StoreError) as problem:
             raise DataFailed(f"its command cannot be run as a job: {problem}") from None
-        ended = asyncio.Event()
-        unwatch = self._control.store.watch(lambda event: ended.set() if event.uid == job.uid else None)
-        try:
-            while not job.status.state.finished:
-                ended.clear()
-                await ended.wait()
-        finally:
-            unwatch()
+        job = await self._ended(name, job)
         if job.status.state is not State.COMPLETED:
             raise DataFailed(f"its command failed as job {job.name}: look at weft show {job.name}")
         return job
+
+    async def _ended(self, name: str, job: LiveJob) -> LiveJob:
+        """Wait for the end of a dataset's command, through halts and resumes: after each it is another object."""
+        uid, happened = job.uid, asyncio.Event()
+        unwatch = self._control.store.watch(lambda event: happened.set() if event.uid == uid else None)
+        try:
+            while not (job := self._still(job)).status.state.finished:
+                if (reading := self._reading.get(name)) is not None:
+                    reading.far = f"its command is job {job.name}, which is {job.status.state}"
+                happened.clear()
+                await happened.wait()
+        finally:
+            unwatch()
+        return job
+
+    def _still(self, job: LiveJob) -> LiveJob:
+        """The job as it is now; DataFailed if it was deleted, or is about to be."""
+        try:
+            now = self._control.find(job.name)
+        except NoJob:
+            now = None
+        if (
+            now is None
+            or now.uid != job.uid
+            or (now.status.desire is Desire.DELETE and now.status.state.idle)
+        ):
+            raise DataFailed(f"its command was deleted as job {job.name}; refresh to run it again")
+        return now
 
     def _results_of(self, job: LiveJob, path: str | None) -> dict[str, Any]:
         if job.status.state not in (State.COMPLETED, State.STORING):
@@ -371,21 +422,21 @@ class OperatorDatasets:
         """What a job's results are declared to be, as versions with their lineage."""
         for output in job.spec.outputs:
             name = output.dataset
-            if not self.writable(name, job.project):
-                raise Permanent(
-                    Code.DATA, f"its output {name} cannot be kept: the dataset is another project's"
-                )
-            if name not in self:
-                source = {"output": {"job": job.name, **({"path": output.path} if output.path else {})}}
-                made = Dataset.model_validate(
-                    {"metadata": {"name": name, "project": job.project}, "spec": {"source": source}}
-                )
-                async with self._own.one:
+            async with self._own.one:
+                if not self.writable(name, job.project):
+                    raise Permanent(
+                        Code.DATA, f"its output {name} cannot be kept: the dataset is another project's"
+                    )
+                if name not in self:
+                    source = {"output": {"job": job.name, **({"path": output.path} if output.path else {})}}
+                    made = Dataset.model_validate(
+                        {"metadata": {"name": name, "project": job.project}, "spec": {"source": source}}
+                    )
                     await self._own.put(name, made, job.metadata.owner or "weft")
-            told = self._results_of(job, output.path)
             try:
+                told = self._results_of(job, output.path)
                 await self._ingest(name, told, None, self.get(name).spec.pack, lineage_of(job))
-            except DataFailed as problem:
+            except (DataFailed, NoDataset, Refused) as problem:
                 raise Permanent(Code.DATA, f"its output {name} cannot be kept: {problem}") from None
 
     # ── for a job ──
@@ -402,15 +453,27 @@ class OperatorDatasets:
         return tuple(sorted(found.items()))
 
     async def bring(self, job: LiveJob, tell: Tell) -> Versions:
-        """The version of each of a job's datasets: those that it has, or else the newest; read now if there is none."""
-        pinned = dict(job.status.datasets)
+        """The version of each of a job's datasets: those that it has, or else the newest; read now if there is none.
+
+        All are chosen in the same moment, when there is one of each: a version that was chosen long before it is pinned
+        could be collected meanwhile."""
+        while True:
+            chosen, missing = self._choice(job)
+            if not missing:
+                return tuple(sorted(chosen.items()))
+            await self._first(missing[0], tell)
+
+    def _choice(self, job: LiveJob) -> tuple[dict[str, str], list[str]]:
+        """The versions that a job would read now, and the datasets that have none yet."""
+        chosen, missing = dict(job.status.datasets), []
         for use in job.spec.datasets:
             if not self.readable(use.name, job.project):
                 raise Permanent(
                     Code.DATA, f"there is no dataset {use.name} that the job may read (weft data ls)"
                 )
-            if use.name in pinned:
+            if use.name in chosen:
                 continue
+            newest = self.versions(use.name)
             if use.version is not None:
                 found = self.version(use.name, use.version)
                 if found is None:
@@ -418,12 +481,12 @@ class OperatorDatasets:
                         Code.DATA,
                         f"dataset {use.name} has no version {use.version} (weft data show {use.name})",
                     )
-            elif not (newest := self.versions(use.name)):
-                found = await self._first(use.name, tell)
+                chosen[use.name] = found.version
+            elif newest:
+                chosen[use.name] = newest[0].version
             else:
-                found = newest[0]
-            pinned[use.name] = found.version
-        return tuple(sorted(pinned.items()))
+                missing.append(use.name)
+        return chosen, missing
 
     def lent(self, name: str) -> Lent:
         """How an engine reads and caches it."""
@@ -547,6 +610,17 @@ class OperatorDatasets:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _row(version: Version) -> dict[str, Any]:
+    spec = {k: v for k, v in asdict(version).items() if k not in ("created", "uid", "seen")}
+    said = {"metadata": "{}", "spec": to_json(spec).decode(), "owner": "", **_status(version)}
+    return creation_row(VERSION, version.uid, f"{version.dataset}.{version.version}", version.created, said)
+
+
+def _status(version: Version) -> dict[str, Any]:
+    """The column of a version that changes."""
+    return {"status": to_json({"seen": version.seen}).decode()}
 
 
 def _how_read(dataset: Dataset) -> tuple[object, ...]:

@@ -23,6 +23,8 @@ class Version:
     parts: int
     created: float
     uid: str
+    seen: float
+    """When its source last had it."""
     lineage: Mapping[str, Any] = field(default_factory=dict)
     """The job that made it, its code, and the versions that it read."""
 
