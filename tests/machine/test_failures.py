@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+from pathlib import Path
 
 import pytest
 from harness import Server, digest_of, job, package, python, sh, until
@@ -101,6 +103,27 @@ def test_a_place_that_does_not_come_in_time(new_server):
     assert any(digit in status["failure"]["message"].partition(":")[2] for digit in "12")
     server.ask("holder", "cancel")
     server.wait_for("holder")
+
+
+def test_a_server_that_is_out_of_files_starts_the_rest_later(new_server, tmp_path):
+    server = new_server("--cpu", "64")
+    everything = {"worker": {"replicas": 1, "resources": {"cpu": 64}}}
+    (ended := tmp_path / "ended").mkdir()
+    wait = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
+    server.run(sh(wait, name="first", roles=everything), "PROCESSING")
+    small = {"worker": {"replicas": 1, "resources": {"cpu": 1, "memory": "64Mi"}}}
+    script = f"sleep 1; touch {ended}/$$"
+    names = [server.submit(sh(script, name=f"many-{n}", roles=small)) for n in range(40)]
+    limit = len(list(Path(f"/proc/{server.pid}/fd").iterdir())) + 4
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (limit, 4096))
+    try:
+        (tmp_path / "go").touch()
+        until(lambda: any(ended.iterdir()), "the first of them to end")
+    finally:
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (4096, 4096))
+    assert {server.wait_for(name)["status"]["state"] for name in names} == {"COMPLETED"}
+    causes = [event["cause"] for name in names for event in server.history(name)]
+    assert any("Too many open files" in cause for cause in causes)
 
 
 def test_a_package_that_cannot_be_unpacked(server: Server):

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,21 @@ def test_a_stream_goes_on_after_the_last_event_that_its_reader_has(server: Serve
 
 
 STREAMS = ("/v1/events", "/v1/jobs/x/events", "/v1/jobs/x/logs", "/v1/jobs/x/metrics")
+
+
+def test_whoever_follows_a_job_hears_of_its_end_whenever_he_came(server: Server):
+    """Also while its last event is being written."""
+
+    def followed(name: str, after: float) -> str:
+        time.sleep(after)
+        events = [each for each in server.stream(f"/v1/jobs/{name}/events") if each.event == "event"]
+        return events[-1].data["state"]
+
+    with concurrent.futures.ThreadPoolExecutor(24) as aside:
+        for round_ in range(6):
+            name = server.submit(sh("sleep 0.1", name=f"followed-{round_}"))
+            ends = [aside.submit(followed, name, 0.08 + 0.003 * number) for number in range(24)]
+            assert {end.result() for end in ends} == {"COMPLETED"}
 
 
 def test_streams_are_described_guarded_and_refused_like_everything_else(server: Server):

@@ -18,12 +18,15 @@ from support.machine import Machine, Tell, workers
 from support.simulated import FOREVER, Refuse, Run
 from weft.control import live
 from weft.control.control import NameTaken
+from weft.control.copies import Copies
+from weft.control.live import LiveJob
 from weft.control.nosuch import NoJob
 from weft.jobtypes.catalogue import catalogue
 from weft.jobtypes.complete import read_job
 from weft.model.failures import Code, Permanent, Temporary
 from weft.model.lifecycle import Refused
 from weft.model.status import Desire, State
+from weft.store.database import StoreError, StoreFull
 
 ON_FAILURE = {"policy": "on-failure", "max": 3, "backoff": "2s", "maxBackoff": "5s"}
 GIT = {"git": "https://example.org/x.git", "commit": "abcdef1"}
@@ -567,6 +570,130 @@ class TestFetching:
             assert m.nothing_is_held()
 
         on_a_machine(story)
+
+    @pytest.mark.parametrize(("asked", "state"), [("cancel", State.CANCELLED), ("halt", State.HALTED)])
+    def test_it_can_be_called_off_between_two_tries(
+        self, on_a_machine: Tell, asked: str, state: State
+    ) -> None:
+        async def story(m: Machine) -> None:
+            m.world.fetches["demo"] = [Temporary("no answer", 100.0), 0.0]
+            await m.submit("demo", code=GIT)
+            await m.until("demo", State.DOWNLOADING)
+            await m.passes(1)
+            await m.ask("demo", Desire(asked))
+            await m.passes(10)
+            assert m.status("demo").state is state
+            assert m.nothing_is_held()
+
+        on_a_machine(story)
+
+
+class TestStoring:
+    """Outputs that cannot be kept: the job has an end all the same."""
+
+    def test_whatever_fails_fails_the_job(self, on_a_machine: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def story(m: Machine) -> None:
+            async def keep(job: object) -> None:
+                raise RuntimeError("a bug")
+
+            monkeypatch.setattr(m.control.guardian, "_keep_outputs", keep)
+            m.world.script("demo", "worker-0", Run(seconds=1))
+            await m.submit("demo", outputs=[{"dataset": "out"}])
+            status = await m.until("demo")
+            assert (status.state, status.failure.code) == (State.FAILED, Code.RESULTS)  # type: ignore[union-attr]
+            assert m.nothing_is_held()
+
+        on_a_machine(story)
+
+    def test_they_wait_for_room(self, on_a_machine: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+        tries: list[str] = []
+
+        async def story(m: Machine) -> None:
+            async def keep(job: LiveJob) -> None:
+                tries.append(job.name)
+                if len(tries) < 4:
+                    raise StoreFull("no room")
+
+            monkeypatch.setattr(m.control.guardian, "_keep_outputs", keep)
+            m.world.script("demo", "worker-0", Run(seconds=1))
+            await m.submit("demo", outputs=[{"dataset": "out"}])
+            assert (await m.until("demo")).state is State.COMPLETED
+            assert len(tries) == 4
+
+        on_a_machine(story)
+
+
+class TestResumingFromAResultsStore:
+    """Which takes its time; others may ask for something meanwhile."""
+
+    @staticmethod
+    async def failed(m: Machine, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+        """A job that failed, and what its resumes wait for."""
+        come = asyncio.Event()
+
+        async def bring_back(self: Copies, job: LiveJob, step: int | None = None) -> None:
+            await come.wait()
+
+        monkeypatch.setattr(Copies, "bring_back", bring_back)
+        m.control.copies = Copies(m.control, m.world.folder / "store")
+        m.world.script("demo", "worker-0", Run(seconds=1, code=1), Run(seconds=50))
+        await m.submit("demo")
+        await m.until("demo", State.FAILED)
+        await m.passes(1)
+        return come
+
+    def test_it_is_resumed_once(self, on_a_machine: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def story(m: Machine) -> None:
+            come = await self.failed(m, monkeypatch)
+            asked = [asyncio.ensure_future(m.ask("demo", Desire.RUN)) for _ in range(2)]
+            await m.passes(1)
+            come.set()
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            assert [type(answer) for answer in answers if isinstance(answer, Exception)] == [Refused]
+            assert (await m.until("demo")).state is State.COMPLETED
+            assert m.history("demo").count("DEPLOYING") == 2
+            assert m.nothing_is_held()
+
+        on_a_machine(story)
+
+    def test_a_job_that_was_deleted_meanwhile_does_not_run(
+        self, on_a_machine: Tell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def story(m: Machine) -> None:
+            come = await self.failed(m, monkeypatch)
+            asked = asyncio.ensure_future(m.ask("demo", Desire.RUN))
+            await m.passes(1)
+            await m.control.remove("demo", "ann")
+            come.set()
+            with pytest.raises(NoJob):
+                await asked
+            await m.passes(10)
+            assert not m.control.jobs
+            assert not m.world.processes
+
+        on_a_machine(story)
+
+
+def test_what_fails_in_the_background_begins_again(
+    on_a_machine: Tell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(m: Machine) -> None:
+        m.world.script("demo", "worker-0", Run(seconds=1))
+        expired, faults = m.control.store.expired, [StoreError("it is away")]
+
+        def once_away(now: float) -> Any:
+            if faults:
+                raise faults.pop()
+            return expired(now)
+
+        monkeypatch.setattr(m.control.store, "expired", once_away)
+        await m.submit("demo", ttlAfterFinished="10s")
+        await m.until("demo", State.COMPLETED)
+        await m.passes(100)
+        assert not m.exists("demo")
+        assert not faults
+
+    on_a_machine(story)
 
 
 def test_a_name_made_up_twice_is_made_up_again(on_a_machine: Tell, monkeypatch: pytest.MonkeyPatch) -> None:

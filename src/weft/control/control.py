@@ -8,7 +8,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -59,6 +59,7 @@ EXPIRY_CHECK = 30.0
 HOLD_CHECK = 1.0
 NAME_TRIES = 8
 SETTLE_PATIENCE = 1.0
+AFTER_A_FAULT = 5.0
 log = logging.getLogger("weft.control")
 
 
@@ -135,20 +136,20 @@ class Control:
         await self.clusters.load()
         recovery.recover(self)
         self._get_ready()
-        self._background = [
-            self._loop.create_task(self._metrics.run(self.jobs.values)),
-            self._loop.create_task(self._expire()),
-            self._loop.create_task(self._watch_patience()),
-            self._loop.create_task(durations.learn(self)),
-            self._loop.create_task(durations.watch_checkpoints(self)),
-            self._loop.create_task(Stalls(self).run()),
-            self._loop.create_task(Idleness(self).run()),
-            self._loop.create_task(self._bad_nodes.run()),
-            self._loop.create_task(self.datasets.run()),
-            self._loop.create_task(self.shares.run()),
+        always: list[Callable[[], Awaitable[None]]] = [
+            partial(self._metrics.run, self.jobs.values),
+            self._expire,
+            self._watch_patience,
+            partial(durations.learn, self),
+            partial(durations.watch_checkpoints, self),
+            Stalls(self).run,
+            Idleness(self).run,
+            self._bad_nodes.run,
+            self.datasets.run,
+            self.shares.run,
+            *([self.copies.run] if self.copies is not None else []),
         ]
-        if self.copies is not None:
-            self._background.append(self._loop.create_task(self.copies.run()))
+        self._background = [self._loop.create_task(_again_and_again(work)) for work in always]
 
     def _get_ready(self) -> None:
         """What the first job would else wait for: the types that come with Weft are read, the form of a status is known."""
@@ -269,7 +270,11 @@ class Control:
     async def settled(self, job: LiveJob) -> None:
         """Wait until an end is on disk, so that no reader hears of one that a crash could take back."""
         if self._names.get(job.name) is job:
-            await asyncio.wait({self.store.write(())}, timeout=SETTLE_PATIENCE)
+            await self.written()
+
+    async def written(self) -> None:
+        """Wait until all that has happened so far is on disk, or longer than a reader should."""
+        await asyncio.wait({self.store.write(())}, timeout=SETTLE_PATIENCE)
 
     async def ask(self, name: str, desire: Desire, actor: str, checkpoint: int | None = None) -> LiveJob:
         """Halt, resume, cancel or delete. Raises Refused when it does not fit the job's state."""
@@ -282,6 +287,9 @@ class Control:
                 raise Refused(
                     f"job {name}: its checkpoints cannot be brought back from {self.copies.root}: {why}"
                 ) from None
+            before, job = job, self.find(name)  # others may have asked meanwhile
+            if job.uid != before.uid:
+                raise Refused(f"job {name} was deleted meanwhile, and another has its name")
         if checkpoint is not None and checkpoint not in (
             kept := steps(Path(self.backend.checkpoint_folder(job.uid)))
         ):
@@ -615,10 +623,10 @@ class Control:
         """Delete finished jobs whose time to live is over."""
         while True:
             for row in self.store.expired(self.clock()):
-                if row.uid in self.jobs:
-                    continue  # resumed this very moment
-                log.info("job %s: its ttlAfterFinished is over; deleting it", row.name)
                 with contextlib.suppress(NoJob):
+                    if row.uid in self.jobs or self.find(row.name).uid != row.uid:
+                        continue  # resumed this very moment, or another that has its name
+                    log.info("job %s: its ttlAfterFinished is over; deleting it", row.name)
                     await self.remove(row.name, "ttl")
             upcoming = self.store.next_expiry()
             delay = EXPIRY_CHECK if upcoming is None else upcoming - self.clock()
@@ -632,6 +640,16 @@ class Control:
             await asyncio.sleep(HOLD_CHECK)
             if len(self.books.pending) or self.books.running.elastic or self.books.running.broken:
                 self.wake_scheduler()
+
+
+async def _again_and_again(work: Callable[[], Awaitable[None]]) -> None:
+    """Whatever fails in it: the rest of the server's life would have to do without."""
+    while True:
+        try:
+            return await work()
+        except Exception:
+            log.exception("begins again in %g s", AFTER_A_FAULT)
+        await asyncio.sleep(AFTER_A_FAULT)
 
 
 def _unfit(job: LiveJob, role: str, size: int) -> str | None:

@@ -51,10 +51,13 @@ from weft.model.instructions import Store as StoreResults
 from weft.model.lifecycle import Outcome, advance, next_wake
 from weft.model.status import Progress, State, Stored
 from weft.store.changes import Happened, Update
+from weft.store.database import StoreFull
 from weft.store.store import Store
 
 FETCH_TRIES = 3
 STOP_PATIENCE = 2.0
+ROOM_AGAIN = 5.0
+"""Seconds until it is tried again to keep what there was no room for."""
 log = logging.getLogger("weft.control")
 
 
@@ -222,8 +225,13 @@ class Guardian:
             self.handle(job, Provisioned())
 
     async def _fetch(self, job: LiveJob) -> None:
+        launch = job.status.launch
         try:
-            await self._fetch_code(job, job.status.launch)
+            await self._fetch_code(job, launch)
+        except asyncio.CancelledError:
+            if self._closing:
+                raise
+            self.handle(job, Undone(launch, Failure(Code.BAD_CODE, "fetching the code was stopped")))
         finally:
             job.fetching = None
 
@@ -246,11 +254,6 @@ class Guardian:
                 if job.spec.datasets:
                     await self._pin(job, launch)
                 await self._backend.fetch(job, self._tell_of(job, launch))
-            except asyncio.CancelledError:
-                if self._closing:
-                    raise
-                self.handle(job, Undone(launch, Failure(Code.BAD_CODE, "fetching the code was stopped")))
-                return
             except Permanent as problem:
                 self.handle(job, Undone(launch, problem.failure))
                 return
@@ -278,18 +281,28 @@ class Guardian:
 
     async def _count_results(self, job: LiveJob, folder: str) -> None:
         try:
-            if self._keep is not None:
-                await self._keep(job)
-            found = await asyncio.to_thread(results.listing, folder, job.spec.results.include)
-            if job.spec.outputs:
-                await self._keep_outputs(job)
+            found = await self._kept_results(job, folder)
         except Permanent as problem:
             self.handle(job, StoringFailed(problem.failure))
-            return
-        except OSError as problem:
+        except Exception as problem:
+            if not isinstance(problem, OSError):
+                log.exception("job %s: keeping its results", job.name)
             self.handle(job, StoringFailed(Failure(Code.RESULTS, f"cannot keep the results: {problem}")))
-            return
-        self.handle(job, ResultsStored(Stored(len(found), sum(item.size for item in found))))
+        else:
+            self.handle(job, ResultsStored(Stored(len(found), sum(item.size for item in found))))
+
+    async def _kept_results(self, job: LiveJob, folder: str) -> list[results.ResultFile]:
+        while True:
+            try:
+                if self._keep is not None:
+                    await self._keep(job)
+                found = await asyncio.to_thread(results.listing, folder, job.spec.results.include)
+                if job.spec.outputs:
+                    await self._keep_outputs(job)
+                return found
+            except StoreFull as problem:  # nor could its end be written
+                log.warning("job %s: its results wait for room: %s", job.name, problem)
+                await asyncio.sleep(ROOM_AGAIN)
 
     async def _stop(
         self, job: LiveJob, tasks: tuple[str, ...], grace: float, written: asyncio.Future[None]
@@ -311,8 +324,13 @@ class Guardian:
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)
         self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.error("what was to be done for a job failed", exc_info=problem)
 
     async def close(self) -> None:
         self._closing = True

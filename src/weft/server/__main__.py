@@ -10,6 +10,7 @@ import ipaddress
 import logging
 import os
 import re
+import resource
 import signal
 import socket
 import sys
@@ -37,6 +38,8 @@ T = TypeVar("T")
 def main() -> int:
     arguments = _arguments()
     os.umask(0o077)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for each launch that runs
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     for chatty in ("alembic", "uvicorn", "httpx2", "httpcore2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

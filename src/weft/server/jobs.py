@@ -456,6 +456,7 @@ class JobOperations:
         store = self._control.store
         wake = asyncio.Event()
         unwatch = store.watch(lambda event: wake.set() if uid in (None, event.uid) else None)
+        settled = False
         try:
             while True:
                 wake.clear()
@@ -465,10 +466,15 @@ class JobOperations:
                     after = event.seq
                 if found:
                     continue
-                if uid is not None and uid not in self._control.jobs:
+                if uid is None or uid in self._control.jobs:
+                    settled = False
+                    await wake.wait()
+                elif settled:
                     yield Message("end", {})
                     return
-                await wake.wait()
+                else:
+                    settled = True
+                    await self._control.written()  # its end may not be yet
         finally:
             unwatch()
 
@@ -485,7 +491,7 @@ class JobOperations:
         return _json(to_json({"items": points, "next": points[-1]["id"] if points else query["after"]}))
 
     async def _metrics(self, uid: str, names: Any, after: int) -> AsyncIterator[Message]:
-        store = self._control.store
+        store, settled = self._control.store, False
         while True:
             idle = uid not in self._control.jobs
             points = store.metrics(uid, names=names, after=after, limit=5000)
@@ -493,10 +499,11 @@ class JobOperations:
                 after = points[-1]["id"]
                 yield Message("points", {"items": points, "next": after}, str(after))
                 continue
-            if idle:
+            if idle and settled:
                 yield Message("end", {})
                 return
-            await asyncio.sleep(METRICS_POLL)
+            settled = idle
+            await (self._control.written() if idle else asyncio.sleep(METRICS_POLL))
 
     async def explain_job(self, request: Request, query: Query) -> Response:
         job = self._find(request)

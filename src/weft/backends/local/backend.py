@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import errno
 import hashlib
 import json
 import logging
@@ -53,6 +54,8 @@ LOG_SEGMENT = 8 << 20
 LOG_SEGMENTS_KEPT = 8
 LOG_RATE = 32 << 20
 RELAUNCH_DELAY = 1.0
+SCARCE = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
+"""No more open files, processes or memory just now."""
 KILLED_IN_CONTAINER = 128 + signal.SIGKILL
 FAILED_ENGINE = 125
 """What `podman run` and `docker run` exit with when they themselves, and not the task, went wrong."""
@@ -228,7 +231,7 @@ class LocalBackend(JobFiles):
             self._listener(job.uid, Undone(launch, problem.failure))
             return
         except OSError as error:
-            self._listener(job.uid, Undone(launch, Failure(Code.CANNOT_START, str(error))))
+            self._cannot_start(job, launch, error)
             return
         about = {
             "folders": folder.for_tasks([task.name for task in chosen]),
@@ -236,7 +239,17 @@ class LocalBackend(JobFiles):
             "tmpRoot": self.tmp,
         }
         message = to_json(about)[:-1] + b', "tasks": [' + b",".join(encoded) + b"]}\n"
-        self._pool.launch(message, lambda line: self._heard(job, launch, line))
+        try:
+            self._pool.launch(message, lambda line: self._heard(job, launch, line))
+        except OSError as error:
+            self._cannot_start(job, launch, error)
+
+    def _cannot_start(self, job: Assignment, launch: int, error: OSError) -> None:
+        undone = Undone(launch, Failure(Code.CANNOT_START, str(error)), temporary=error.errno in SCARCE)
+        if undone.temporary:  # not at once: others have to end first
+            self._loop.call_later(RELAUNCH_DELAY, self._listener, job.uid, undone)
+        else:
+            self._listener(job.uid, undone)
 
     def _task_message(self, shared: Gathering, task: Task) -> dict[str, Any]:
         job, launch = shared.job, shared.launch

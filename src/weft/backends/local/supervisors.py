@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import select
 import socket
@@ -26,6 +27,8 @@ ADOPTED_POLL = 0.1
 UNCLAIMED_PATIENCE = 5.0
 EARFUL = 1 << 11
 """Read at once: some ten exits, so that when thousands of tasks end together others are served in between."""
+
+log = logging.getLogger("weft.local")
 
 Heard = Callable[[dict[str, Any]], None]
 """Called with each line that a launch's supervisor wrote; {"event": "lost"} if it died with work to do."""
@@ -158,7 +161,12 @@ class Pool:
 
     def keep(self, task: asyncio.Future[Any]) -> None:
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.error("what was to be done for a launch failed", exc_info=problem)
 
     def close(self) -> None:
         """Let go: idle supervisors and the launcher end, busy ones finish their launch alone."""
