@@ -93,6 +93,40 @@ else:
     assert server.text("meet", task="worker-0") == ["met 1 2"]
 
 
+def test_a_task_that_ends_at_once_does_not_keep_those_waiting_who_start_later(town: Town) -> None:
+    """Each waits until it knows the others by name, and a pod that has ended has none."""
+    wait = {"name": "late", "image": BUSYBOX, "command": ["sleep", "6"], "imagePullPolicy": "IfNotPresent"}
+    roles = {
+        "worker": {"replicas": 1, "resources": SMALL},
+        "late": {"replicas": 1, "resources": SMALL, "pod": {"spec": {"initContainers": [wait]}}},
+    }
+    server = town.server
+    document = sh("echo was here", name="soon", image=BUSYBOX, roles=roles, placement=REAL)
+    ended = server.run(document, timeout=120)
+    assert ended["status"]["state"] == "COMPLETED", server.story("soon")
+    assert server.text("soon") == ["was here", "was here"]
+
+
+def test_results_that_cannot_be_fetched_are_told_and_the_others_are_here(town: Town) -> None:
+    leave = r"""
+cd $RESULT_DIR
+echo 1 > closed; chmod 0 closed
+echo 2 > "$(printf 'caf\351')"
+echo 3 > .incoming
+echo 4 > model
+"""
+    server = town.server
+    ended = server.run(sh(leave, name="odd", image=BUSYBOX, roles=small(), placement=REAL), timeout=120)
+    assert ended["status"]["state"] == "COMPLETED", server.story("odd")
+    assert ended["status"]["results"] == {"files": 1, "bytes": 2}
+    notes = ended["status"]["tasks"][0]["exit"]["notes"]
+    assert [note.partition(" was not fetched: ")[0] for note in notes] == [
+        ".incoming",
+        r"caf\udce9",
+        "closed",
+    ]
+
+
 @pytest.mark.parametrize(
     ("command", "code", "words"),
     [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import shutil
+import tarfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -15,33 +17,11 @@ import httpx2
 import pytest
 
 from support.pod import TOKEN, Pod
-from weft.backends.kubernetes.agents import Agent
-from weft.backends.kubernetes.client import ApiError
+from support.straight import Straight
+from weft.backends.kubernetes.agents import Agent, packed_code
 
 OLD = 100.0
 """Files were last written so long ago: nobody writes to them any more."""
-
-
-class Straight:
-    """As a client whose API server passes everything on to the pods, which are on this machine."""
-
-    def __init__(self, pods: dict[str, Pod]):
-        self._ports = {name: pod.port for name, pod in pods.items()}
-
-    @asynccontextmanager
-    async def stream(
-        self, method: str, path: str, query: Any = None, headers: Any = None, content: Any = None
-    ) -> AsyncIterator[httpx2.Response]:
-        before, _, after = path.partition("/proxy")
-        name = before.rpartition("/")[2].partition(":")[0]
-        address = f"http://127.0.0.1:{self._ports[name]}{after}"
-        async with (
-            httpx2.AsyncClient(trust_env=False, timeout=60) as client,
-            client.stream(method, address, params=query, headers=headers, content=content) as answer,
-        ):
-            if answer.status_code >= 400:
-                raise ApiError(answer.status_code, "refused")
-            yield answer
 
 
 @pytest.fixture
@@ -199,3 +179,148 @@ def test_a_pod_that_is_older_than_the_server_is_fetched_from_too(
     asyncio.run(story())
     found = [path for path in (tmp_path / "here").rglob("*") if path.is_file()]
     assert [path.read_bytes() for path in found] == [b"old"]
+
+
+def left(pod: Pod, path: str, content: bytes = b"x") -> None:
+    place = os.fsencode(pod.root / "results") + b"/" + os.fsencode(path)
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    with open(place, "wb") as file:
+        file.write(content)
+
+
+def brought(client: Any, pod: str, folder: str, target: Path) -> dict[str, str]:
+    agent = Agent(client, "ns", pod, 8470, TOKEN)
+    return asyncio.run(agent.pull(folder, target, set(), final=True))
+
+
+def here(target: Path) -> list[str]:
+    return sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    "name", [os.fsdecode(b"caf\xe9"), ".incoming-mine", ".incoming/x"], ids=["no text", "ours", "our folder"]
+)
+def test_a_file_whose_name_cannot_be_taken_is_left_out_and_the_others_come(
+    pods: dict[str, Pod], tmp_path: Path, name: str
+) -> None:
+    left(pods["worker-0"], name)
+    left(pods["worker-0"], "model")
+    left_out = brought(Straight(pods), "worker-0", "results", tmp_path / "here")
+    assert here(tmp_path / "here") == ["model"]
+    assert list(left_out) == [name]
+
+
+def test_a_file_and_a_folder_of_one_name_do_not_keep_the_rest(pods: dict[str, Pod], tmp_path: Path) -> None:
+    left(pods["worker-0"], "model")
+    left(pods["worker-1"], "model/weights")
+    left(pods["worker-1"], "other")
+    left(pods["worker-2"], "model")
+    client = Straight(pods)
+    assert brought(client, "worker-0", "results", tmp_path / "here") == {}
+    assert list(brought(client, "worker-1", "results", tmp_path / "here")) == ["model/weights"]
+    assert here(tmp_path / "here") == ["model", "other"]
+    (tmp_path / "here/model").unlink()
+    brought(client, "worker-1", "results", tmp_path / "here")
+    assert list(brought(client, "worker-2", "results", tmp_path / "here")) == ["model"]
+    assert here(tmp_path / "here") == ["model/weights", "other"]
+
+
+class Removing(Straight):
+    """Files called `lost` are gone when they are asked for: as root an agent could read whatever there is."""
+
+    def __init__(self, pods: dict[str, Pod]):
+        super().__init__(pods)
+        self._pods = pods
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, query: Any = None, headers: Any = None, content: Any = None
+    ) -> AsyncIterator[httpx2.Response]:
+        if path.endswith("/v1/file") and query["path"].endswith("lost"):
+            for pod in self._pods.values():
+                (pod.root / query["folder"] / query["path"]).unlink(missing_ok=True)
+        async with super().stream(method, path, query, headers, content) as answer:
+            yield answer
+
+
+def test_a_file_that_its_agent_cannot_open_is_left_out_and_the_others_come(
+    pods: dict[str, Pod], tmp_path: Path
+) -> None:
+    for path in ("a/lost", "a/x", "z"):
+        left(pods["worker-0"], path)
+    left_out = brought(Removing(pods), "worker-0", "results", tmp_path / "here")
+    assert here(tmp_path / "here") == ["a/x", "z"]
+    assert list(left_out) == ["a/lost"]
+
+
+def test_of_a_checkpoint_a_part_is_worth_nothing_and_what_was_there_before_stays(
+    pods: dict[str, Pod], tmp_path: Path
+) -> None:
+    target, seen = tmp_path / "here", set[str]()
+    client: Any = Removing(pods)
+    agent = Agent(client, "ns", "worker-0", 8470, TOKEN)
+    saved(pods["worker-0"], "1/x", b"x")
+    asyncio.run(agent.pull("checkpoints", target, seen, final=False))
+    (pods["worker-0"].root / "checkpoints/1/x").unlink()
+    for path in ("2/lost", "2/x", "3/x"):
+        saved(pods["worker-0"], path, b"x")
+    assert list(asyncio.run(agent.pull("checkpoints", target, seen, final=False))) == ["2/lost"]
+    assert here(target) == ["1/x", "3/x"]
+    asyncio.run(agent.pull("checkpoints", target, seen, final=False))
+    assert here(target) == ["2/x", "3/x"]
+
+
+def test_what_is_removed_while_a_folder_is_packed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("a", "b/x", "c/x"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(path)
+    real = tarfile.TarFile.addfile
+
+    def addfile(tar: tarfile.TarFile, info: tarfile.TarInfo, file: Any = None) -> None:
+        real(tar, info, file)
+        if info.name == "a":
+            shutil.rmtree(tmp_path / "c")
+        if info.name == "b":
+            (tmp_path / "b/x").unlink()
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", addfile)
+    packed = packed_code(tmp_path, 1 << 20)
+    assert packed is not None
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        assert tar.getnames() == ["a", "b"]
+
+
+class Lying(Straight):
+    """To an agent that says that its files are these."""
+
+    def __init__(self, *listings: list[str]):
+        super().__init__({})
+        self._listings = list(listings)
+
+    @asynccontextmanager
+    async def stream(self, *_: Any) -> AsyncIterator[httpx2.Response]:
+        about = {"size": 1, "modified": 0.0, "age": 0.0, "given": True}
+        files = [{"path": path, **about} for path in self._listings.pop(0)]
+        yield httpx2.Response(200, json={"files": files})
+
+
+@pytest.mark.parametrize("path", ["../victim", "a/../../victim", ".incoming-other/x"])
+def test_a_pod_cannot_have_anything_removed_that_is_not_its_own(tmp_path: Path, path: str) -> None:
+    target = tmp_path / "here"
+    victim = target / path
+    (target / "a").mkdir(parents=True)
+    victim.parent.mkdir(exist_ok=True)
+    victim.write_text("x")
+    client: Any = Lying([path], ["own"], ["own"])
+    agent = Agent(client, "ns", "worker-0", 8470, TOKEN)
+
+    async def story() -> None:
+        seen = set[str]()
+        await agent.pull("checkpoints", target, seen, final=False)
+        for _ in range(2):
+            await agent.pull("checkpoints", target, seen, final=True)
+
+    asyncio.run(story())
+    assert victim.exists()

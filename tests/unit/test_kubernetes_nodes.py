@@ -146,6 +146,14 @@ def test_sidecars_that_stay_and_overhead_are_added() -> None:
     assert request_of({"spec": spec}).cpu == 2250
 
 
+def test_what_runs_first_runs_beside_the_sidecars_that_were_started_before_it() -> None:
+    sidecar = {**container(cpu="1"), "restartPolicy": "Always"}
+    after = {"containers": [container(cpu="1")], "initContainers": [sidecar, container(cpu="2")]}
+    assert request_of({"spec": after}).cpu == 3000
+    before = {"containers": [container(cpu="1")], "initContainers": [container(cpu="2"), sidecar]}
+    assert request_of({"spec": before}).cpu == 2000
+
+
 def test_a_limit_without_a_request_is_the_request() -> None:
     assert request_of({"spec": {"containers": [{"resources": {"limits": {"rdma/hca": "1"}}}]}}).devices == (
         ("rdma/hca", 1),

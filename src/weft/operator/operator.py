@@ -61,6 +61,9 @@ class Operator:
                 if said != self._problem:
                     log.info("%s", said)
                 self._problem = said
+            except Exception as problem:
+                log.exception("custom resources")
+                self._problem = f"custom resources are not followed: {type(problem).__name__}: {problem}"
             else:
                 self._problem = None
                 try:

@@ -7,8 +7,11 @@ at all, and no pod has to reach it.
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
 import os
 import shutil
+import stat
 import tarfile
 import tempfile
 import time
@@ -26,6 +29,8 @@ from weft.runtime.agent.generations import SETTLED
 TOKEN = "X-Weft-Token"  # noqa: S105  (the name of a header)
 LONGEST_HEADER = 1 << 20
 INCOMING = ".incoming"
+NO_PLACE = {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EILSEQ}
+"""What a file is refused with that can never lie where it should, however often that is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,59 +102,83 @@ class Agent:
             packed.seek(0)
             await self._send("PUT", "/v1/folder", _chunks(packed), {"folder": folder}, size)
 
-    async def pull(self, folder: str, target: Path, seen: set[str], *, final: bool) -> None:
+    async def pull(self, folder: str, target: Path, seen: set[str], *, final: bool) -> dict[str, str]:
         """Fetch what is new or other than here, but not what the pod was given. `seen`: what this pod has had so far; what it
         removed of that goes here too.
 
-        A folder of the folder (a checkpoint) comes whole or not at all. `final`: nobody writes to them any more.
+        A checkpoint that is a folder comes whole or not at all. `final`: nobody writes to them any more. What comes back
+        are the files that cannot be had, and why; the others do not suffer for them.
         """
-        async with self._client.stream(
-            "GET",
-            self._path("/v1/files"),
-            {"folder": folder, **({"final": "1"} if final else {})},
-            self._headers,
-        ) as answer:
-            found: list[Document] = from_json(await answer.aread())["files"]
+        found = await self._listing(folder, final)
         os.makedirs(target, exist_ok=True)  # noqa: PTH103
         groups: dict[str, list[Document]] = {}
         for file in found:
-            groups.setdefault(PurePosixPath(file["path"]).parts[0], []).append(file)
-        complete = True
+            groups.setdefault(file["path"].partition("/")[0], []).append(file)
+        complete, left_out = True, dict[str, str]()
         for name, files in groups.items():
             settled = final or all(file.get("whole") or _age(file) >= SETTLED for file in files)
             if settled:
-                await self._bring(folder, target, name, files)
+                left_out |= await self._bring(folder, target, name, files)
             complete = complete and settled
-        there = {file["path"] for file in found}
-        if complete and there:
+        there = {file["path"] for file in found} - left_out.keys()
+        if complete and there and not left_out:  # what takes the place of others is here
             await asyncio.to_thread(_remove, target, seen - there)
             seen.intersection_update(there)
         seen |= there
+        return left_out
 
-    async def _bring(self, folder: str, target: Path, name: str, files: list[Document]) -> None:
+    async def _listing(self, folder: str, final: bool) -> list[Document]:
+        query = {"folder": folder, **({"final": "1"} if final else {})}
+        async with self._client.stream("GET", self._path("/v1/files"), query, self._headers) as answer:
+            found: list[Document] = json.loads(await answer.aread())["files"]  # names may be no UTF-8
+        return found
+
+    async def _bring(self, folder: str, target: Path, name: str, files: list[Document]) -> dict[str, str]:
+        own = [file for file in files if not file.get("given")]
+        left_out = {file["path"]: why for file in own if (why := _refused(target, file["path"]))}
         wanted = [
-            file for file in files if not file.get("given") and not _same(_within(target, file["path"]), file)
+            file for file in own if file["path"] not in left_out and not _same(target / file["path"], file)
         ]
         if not wanted:
-            return
+            return left_out
         incoming = (
             target / f"{INCOMING}-{self._where[1]}"
         )  # other pods of the job bring theirs at the same time
         shutil.rmtree(incoming, ignore_errors=True)
         try:
             for file in wanted:
-                place = _within(incoming, file["path"])
-                place.parent.mkdir(parents=True, exist_ok=True)
-                await self._fetch(folder, file, place)
-            if not (target / name).exists():
+                if left_out and folder == "checkpoints":
+                    break
+                if (why := await self._fetched(folder, file, incoming / file["path"])) is not None:
+                    left_out[file["path"]] = why
+            wanted = [file for file in wanted if file["path"] not in left_out]
+            if left_out and folder == "checkpoints":
+                return left_out
+            if wanted and not (target / name).exists():
                 (incoming / name).replace(target / name)
-                return
+                return left_out
             for file in wanted:
-                there = _within(target, file["path"])
+                there = target / file["path"]
                 there.parent.mkdir(parents=True, exist_ok=True)
-                _within(incoming, file["path"]).replace(there)
+                (incoming / file["path"]).replace(there)
         finally:
             shutil.rmtree(incoming, ignore_errors=True)
+        return left_out
+
+    async def _fetched(self, folder: str, file: Document, place: Path) -> str | None:
+        """Why not, if it cannot be."""
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            await self._fetch(folder, file, place)
+        except ApiError as problem:
+            if problem.gone or not problem.missing:
+                raise
+            return f"its agent cannot read it: {problem}"
+        except OSError as problem:
+            if problem.errno not in NO_PLACE:
+                raise
+            return problem.strerror or "there is no place for it"
+        return None
 
     async def _fetch(self, folder: str, file: Document, place: Path) -> None:
         query = {"folder": folder, "path": file["path"], **({"whole": "1"} if file.get("whole") else {})}
@@ -205,7 +234,22 @@ def _pack(source: Path, packed: Any) -> None:
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
         for entry in sorted(source.iterdir()):
             if not entry.name.startswith(INCOMING):
-                tar.add(entry, entry.name)
+                _add(tar, entry, entry.name)
+
+
+def _add(tar: tarfile.TarFile, place: Path, name: str) -> None:
+    """What is removed meanwhile is left out, and what is replaced goes in as it was when it was opened."""
+    try:
+        if stat.S_ISREG(place.lstat().st_mode):
+            with place.open("rb") as file:
+                tar.addfile(tar.gettarinfo(arcname=name, fileobj=file), file)
+            return
+        tar.add(place, name, recursive=False)
+        entries = [] if place.is_symlink() or not place.is_dir() else sorted(place.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        _add(tar, entry, f"{name}/{entry.name}")
 
 
 def packed_code(source: Path, most: int) -> bytes | None:
@@ -217,12 +261,21 @@ def packed_code(source: Path, most: int) -> bytes | None:
         return file.read() if size <= most else None
 
 
-def _within(folder: Path, path: str) -> Path:
-    """A pod is not trusted with where its files go."""
+def _refused(target: Path, path: str) -> str | None:
+    """Why a file is not taken, if so: a pod is not trusted with where its files go."""
+    if _misnamed(path):
+        return "it is refused for its name"
+    if path.encode(errors="replace").decode() != path:
+        return "its name is not UTF-8"
+    above = list(PurePosixPath(path).parents)[:-1]
+    if os.path.isdir(target / path) or any(os.path.isfile(target / each) for each in above):  # noqa: PTH112, PTH113
+        return "another task has left a folder where this is a file, or the other way round"
+    return None
+
+
+def _misnamed(path: str) -> bool:
     parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts or parts[0].startswith(INCOMING):
-        raise ApiError(0, f"a file called {path!r} is refused")
-    return folder.joinpath(*parts)
+    return not parts or path.startswith("/") or ".." in parts or "\0" in path or parts[0].startswith(INCOMING)
 
 
 def _age(file: Document) -> float:
@@ -240,8 +293,13 @@ def _same(path: Path, file: Document) -> bool:
 
 def _remove(target: Path, paths: set[str]) -> None:
     for path in paths:
-        place = _within(target, path)
-        place.unlink(missing_ok=True)
+        if _misnamed(path):
+            continue
+        place = target / path
+        try:
+            place.unlink(missing_ok=True)
+        except (IsADirectoryError, NotADirectoryError):
+            continue
         for parent in place.parents:
             if parent == target:
                 break

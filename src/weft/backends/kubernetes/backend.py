@@ -49,6 +49,8 @@ DRAIN = 30
 """Seconds that a pod gets beyond the job's grace, for what it leaves to be fetched."""
 RETRY = 1.0
 """A gang that a node did not take is placed anew after so long: what we did not know of has been told by then."""
+TAKEN_BACK = 10.0
+"""Seconds beyond its grace after which a pod that does not end is deleted whatever its node says."""
 PULL_TRIES = 2
 BIND_TRIES = 3
 """Times that it is tried at least when the API server does not let a pod be bound; more where other nodes would do."""
@@ -188,8 +190,6 @@ class KubernetesBackend(JobFiles):
     def _give_up(self, made: Launch, failure: Failure, temporary: bool = False) -> None:
         if not made.undoing:
             made.undoing = True
-            if made.work is not None:
-                made.work.cancel()
             self._spawn(self._undo(made, failure, temporary=temporary))
 
     async def _undo(self, made: Launch, failure: Failure, *, temporary: bool = False) -> None:
@@ -198,17 +198,34 @@ class KubernetesBackend(JobFiles):
         for one in made.tasks.values():
             one.over = one.stopping = True
             self._end_follower(one)
-        await asyncio.gather(
-            *(self._delete(one, 0 if one.begun is None else 1) for one in made.tasks.values())
-        )
+        if made.work is not None and made.work is not asyncio.current_task():
+            made.work.cancel()
+            await asyncio.wait({made.work})
+        left = list(made.tasks.values())
+        while left:
+            await asyncio.gather(*map(self._take_back, left))
+            left = [one for one in left if one.pod is not None and not one.stopped.is_set()]  # it came late
         for one in made.tasks.values():
-            if one.pod is not None:
-                await one.stopped.wait()
             self._tracked.pods.pop(one.key, None)
         if temporary:
             await asyncio.sleep(RETRY)
         self._tracked.launches.pop((made.job.uid, made.number), None)
         self._listener(made.job.uid, Undone(made.number, failure, temporary))
+
+    async def _take_back(self, one: TaskPod) -> None:
+        """Until nothing of it runs. On a node that is dead nobody is there to say so."""
+        at_once = one.begun is None or self._landscape.trouble(one.node) is not None
+        for grace in (0 if at_once else 1, 0):
+            await self._delete(one, grace)
+            if one.pod is None:
+                return
+            try:
+                async with asyncio.timeout(grace + TAKEN_BACK):
+                    await one.stopped.wait()
+                    return
+            except TimeoutError:
+                log.warning("%s does not end; its node %s may be dead", one.name, one.node)
+        one.stopped.set()
 
     # ── what pods tell ──
 
@@ -327,8 +344,20 @@ class KubernetesBackend(JobFiles):
     # ── what agents tell ──
 
     async def _follow(self, one: TaskPod) -> None:
+        """Whatever goes wrong here, the task goes on, and nobody else would tell of its end."""
+        while not one.over:
+            try:
+                await self._follow_to_its_end(one)
+                return
+            except Exception:
+                log.exception("%s: it is followed again", one.name)
+            await asyncio.sleep(RETRY)
+
+    async def _follow_to_its_end(self, one: TaskPod) -> None:
         """Until the task has ended and everything it left is here."""
-        await self._agents.follow(one, lambda told: self._told(one, told))
+        await self._agents.follow(
+            one, lambda told: self._told(one, told), lambda: self._tracked.launch_of(one) is None
+        )
         told = one.told
         pod = one.pod if one.stopping else await self._newest(one)
         if not one.stopping and (pod is None or reasons.cut_short(pod, told.code, told.ended)):
@@ -428,7 +457,7 @@ class KubernetesBackend(JobFiles):
 
     async def _delete(self, one: TaskPod, grace: int) -> None:
         namespace = shared.namespace_of(one.job, self.settings)
-        await insist(self.client.delete, "Pod", one.name, namespace, grace)
+        await insist(self.client.delete, "Pod", one.name, namespace, grace, whatever=True)
 
     # ── after a restart ──
 

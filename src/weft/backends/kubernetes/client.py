@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -60,6 +60,11 @@ class ApiError(Exception):
     def missing(self) -> bool:
         """There is no such object."""
         return self.status == 404
+
+    @property
+    def gone(self) -> bool:
+        """The API server itself says that there is none; who answers through its proxy may miss something else."""
+        return self.missing and self.reason == "NotFound"
 
     @property
     def passing(self) -> bool:
@@ -163,7 +168,7 @@ class Client:
             "timeoutSeconds": str(seconds),
         }
         async with self.stream("GET", path_of(kind, namespace), query, counted="WATCH") as answer:
-            async for line in answer.aiter_lines():
+            async for line in _lines(answer.aiter_bytes()):
                 event = from_json(line)
                 if event["type"] == "ERROR":
                     raise _refused(event["object"], event["object"].get("code", 500))
@@ -190,7 +195,10 @@ class Client:
             answer = await self._exchange(method, target, content, media)
         if answer.status >= 400:
             raise _failed(answer.status, answer.body)
-        result: Document = from_json(answer.body)
+        try:
+            result: Document = from_json(answer.body)
+        except ValueError as problem:
+            raise ApiError(0, f"{self.server} answers with something else than JSON: {problem}") from problem
         return result
 
     async def _exchange(self, method: str, target: str, content: bytes, media: str) -> Answer:
@@ -217,6 +225,8 @@ class Client:
                 request = await flow.asend(httpx2.Response(status, request=request))
         except StopAsyncIteration:
             return None
+        except Exception as problem:
+            raise self._no_credentials(problem) from problem
         finally:
             await flow.aclose()
         return request.headers.get("Authorization", "")
@@ -236,14 +246,23 @@ class Client:
 
         self._count(counted or method, path)
         try:
-            async with self._streams.stream(
-                method, path, params=query, headers=headers, content=content
-            ) as answer:
+            async with AsyncExitStack() as stack:
+                asked = self._streams.stream(method, path, params=query, headers=headers, content=content)
+                try:
+                    answer = await stack.enter_async_context(asked)
+                except httpx2.HTTPError:
+                    raise
+                except Exception as problem:
+                    raise self._no_credentials(problem) from problem
                 if answer.status_code >= 400:
                     raise _failed(answer.status_code, await answer.aread())
                 yield answer
         except httpx2.HTTPError as problem:
             raise ApiError(0, f"{self.server} does not answer: {_words(problem)}") from problem
+
+    def _no_credentials(self, problem: Exception) -> ApiError:
+        """The kubeconfig's program that makes them may fail in any way."""
+        return ApiError(0, f"{self.server} cannot be asked: {_words(problem)}")
 
     def _count(self, verb: str, path: str) -> None:
         parts = path.split("/")
@@ -252,14 +271,15 @@ class Client:
         self.calls[key] = self.calls.get(key, 0) + 1
 
 
-async def insist(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-    """Again and again while nobody answers: an API server that is away comes back, and a job does not fail for it."""
+async def insist(call: Callable[..., Awaitable[T]], *arguments: Any, whatever: bool = False) -> T:
+    """Again and again while nobody answers: an API server that is away comes back, and a job does not fail for it.
+    `whatever`: also while it says no, where nothing else can be done."""
     pause = 0.1
     while True:
         try:
             return await call(*arguments)
         except ApiError as problem:
-            if not problem.passing:
+            if not (problem.passing or whatever):
                 raise
             log.warning("%s; trying again", problem)
         await asyncio.sleep(pause)
@@ -289,6 +309,15 @@ def _streams(params: Mapping[str, Any]) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=60)
     timeout = httpx2.Timeout(15, connect=5, read=90, pool=None)
     return httpx2.AsyncClient(**{**params, "timeout": timeout, "limits": limits})
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """By line feeds alone: what else Python takes for the end of a line may be within a text."""
+    rest = b""
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line
 
 
 def _query(selectors: Mapping[str, str]) -> dict[str, str]:

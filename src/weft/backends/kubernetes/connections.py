@@ -59,7 +59,10 @@ class Connections:
                 connection.close()  # an answer that nobody waits for must not be taken for the next one
                 raise
         if answer.packed:
-            answer.body = zlib.decompress(answer.body, GZIP)
+            try:
+                answer.body = zlib.decompress(answer.body, GZIP)
+            except zlib.error as problem:
+                raise ConnectionError(f"an answer that cannot be unpacked: {problem}") from problem
         return answer
 
     async def _connect(self) -> _Connection:

@@ -26,7 +26,9 @@ def exit_of(
     elif status == NOT_FOUND and failure is None:
         failure = _not_found(one, lines)
     told = one.told
-    return Exit(code, number, failure if status != 0 else None, told.peak, told.seconds, told.notes)
+    return Exit(
+        code, number, failure if status != 0 else None, told.peak, told.seconds, (*told.notes, *one.notes)
+    )
 
 
 def _out_of_memory(one: TaskPod) -> Failure:

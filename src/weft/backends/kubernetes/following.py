@@ -31,6 +31,7 @@ PATIENCE = 600.0
 STACKS = 40.0
 """So long one agent may take to tell what its processes are doing."""
 AT_ONCE = 32
+MOST_NOTES = 5
 NO_STACKS = "no Python stacks: py-spy is not in Weft's image (--image)"
 log = logging.getLogger("weft.kubernetes")
 
@@ -46,8 +47,8 @@ class Following:
         """What the agents of a job ask for; never stored, since it can be worked out again."""
         return hmac.new(self._key, uid.encode(), hashlib.sha256).hexdigest()
 
-    async def follow(self, one: TaskPod, told: Callable[[Told], None]) -> None:
-        """Until the task has ended and everything it left is here."""
+    async def follow(self, one: TaskPod, told: Callable[[Told], None], may_leave: Callable[[], bool]) -> None:
+        """Until the task has ended and everything it left is here. `may_leave`: whether nobody needs its agent then."""
         folder = self._files.folder(one.job.uid)
         received = Received(folder, one.task, one.launch)
         agent = self._agent(one)
@@ -65,12 +66,13 @@ class Following:
                         pause = FIRST_PAUSE
                         if said.state == "exited":
                             break
-                except ApiError as problem:
-                    log.debug("%s: %s", one.name, problem)
+                except (ApiError, OSError, ValueError) as problem:
+                    quiet = isinstance(problem, ApiError)
+                    log.log(logging.DEBUG if quiet else logging.WARNING, "%s: %s", one.name, problem)
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
             syncing.cancel()
-            await self._bring_home(one, agent, Path(folder.root), seen)
+            await self._bring_home(one, agent, Path(folder.root), seen, may_leave)
         finally:
             syncing.cancel()
             received.close()
@@ -92,7 +94,7 @@ class Following:
             try:
                 async with turn, asyncio.timeout(STACKS):
                     told, has_python = await self._agent(one).stacks()
-            except (ApiError, TimeoutError) as problem:
+            except (ApiError, TimeoutError, ValueError) as problem:
                 return [f"(its agent cannot be asked: {problem or 'no answer in time'})"]
             python = python and has_python
             return told
@@ -118,17 +120,24 @@ class Following:
         else:
             await agent.push(what, Path(self._files.folder(one.job.uid).root) / what)
 
-    async def _bring_home(self, one: TaskPod, agent: Agent, root: Path, seen: set[str]) -> None:
+    async def _bring_home(
+        self, one: TaskPod, agent: Agent, root: Path, seen: set[str], may_leave: Callable[[], bool]
+    ) -> None:
         """What the task left, then the agent's leave. If the pod is gone meanwhile, so is that."""
         pause, until = FIRST_PAUSE, time.monotonic() + PATIENCE
         while not one.stopped.is_set() and time.monotonic() < until:
             try:
-                await agent.pull("checkpoints", root / "checkpoints", seen, final=True)
-                await agent.pull("results", root / "results", set(), final=True)
-                if not one.told.desk:
+                left_out = {
+                    **await agent.pull("checkpoints", root / "checkpoints", seen, final=True),
+                    **await agent.pull("results", root / "results", set(), final=True),
+                }
+                one.notes = _notes(left_out)
+                for note in one.notes:
+                    log.warning("%s: %s", one.name, note)
+                if not one.told.desk and may_leave():
                     await agent.done()
-            except (ApiError, OSError) as problem:
-                if isinstance(problem, ApiError) and problem.missing:
+            except (ApiError, OSError, ValueError) as problem:
+                if isinstance(problem, ApiError) and problem.gone:
                     return
                 log.info("%s: what it left is fetched again: %s", one.name, problem)
                 await asyncio.sleep(pause)
@@ -144,5 +153,15 @@ class Following:
             if one.told.state == "running":
                 try:
                     await agent.pull("checkpoints", target, seen, final=False)
-                except (ApiError, OSError) as problem:
+                except (ApiError, OSError, ValueError) as problem:
                     log.info("%s: its checkpoints cannot be fetched now: %s", one.name, problem)
+
+
+def _notes(left_out: dict[str, str]) -> tuple[str, ...]:
+    """What people are told of files that could not be fetched, not of each if there are many."""
+    shown = [
+        f"{path.encode(errors='backslashreplace').decode()} was not fetched: {why}"
+        for path, why in list(left_out.items())[:MOST_NOTES]
+    ]
+    more = len(left_out) - len(shown)
+    return (*shown, f"and {more} more files were not fetched") if more else tuple(shown)

@@ -23,6 +23,8 @@ CODE_WITH_POD = 700_000
 
 NO_RIGHT = "cannot create resource"
 """How the API server says that the account itself may not, wherever to; anything else that is forbidden is one node's."""
+UNDER_WAY = 2.0
+"""Seconds in which the API server has made what it was asked for, mostly."""
 COLLECTED = 30.0
 """Seconds in which the cluster has collected what an owner that was deleted had."""
 
@@ -97,7 +99,7 @@ class Launching:
         given_up = asyncio.get_running_loop().time() + COLLECTED
         while True:
             try:
-                await insist(self._client.create, document, _where(document))
+                await insist(self._create, document)
             except ApiError as problem:
                 if problem.missing and document["kind"] == "PodGroup" and not _no_namespace(problem):
                     raise Permanent(Code.CANNOT_START, groups.absent(document)) from None
@@ -107,6 +109,16 @@ class Launching:
                     await asyncio.sleep(0.2)
                     continue
             return
+
+    async def _create(self, document: Document) -> None:
+        """Heard out for a moment also when the gang is given up: what is under way then would come after its deletion."""
+        asked = asyncio.ensure_future(self._client.create(document, _where(document)))
+        try:
+            await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            await asyncio.wait({asked}, timeout=UNDER_WAY)
+            asked.cancel()
+            raise
 
     async def _bind(self, one: TaskPod) -> None:
         for before in self._tracked.before(one):

@@ -28,7 +28,10 @@ async def sweep(
             if reasons.hands_out(pod) and key_of(pod)[0] in tracked.jobs:
                 continue  # others may ask it for shards
             metadata = pod["metadata"]
-            await insist(client.delete, "Pod", metadata["name"], metadata["namespace"], 1, uid)
+            try:
+                await insist(client.delete, "Pod", metadata["name"], metadata["namespace"], 1, uid)
+            except ApiError as problem:
+                log.info("pod %s is left over, and is deleted later: %s", metadata["name"], problem)
         try:
             kept, _ = await client.listing("ConfigMap", labels=f"{INSTANCE}={settings.instance}")
             for metadata in (owner["metadata"] for owner in kept):

@@ -139,17 +139,20 @@ def _images(images: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def request_of(pod: Document, settings: Settings) -> Request:
-    """What a pod takes of its node, as kubelet counts it: its containers together, or the largest of those that run first."""
+    """What a pod takes of its node, as kubelet counts it: its containers together, or the largest of those that run first,
+    each beside the sidecars that were started before it."""
     spec = pod["spec"]
     together: Counter[str] = Counter()
     for container in spec.get("containers") or ():
         together.update(_requests(container))
+    sidecars: Counter[str] = Counter()
+    peak: Counter[str] = Counter()
     for container in spec.get("initContainers") or ():
         own = _requests(container)
+        peak |= sidecars + own
         if container.get("restartPolicy") == "Always":
-            together.update(own)
-        else:
-            together |= own
+            sidecars += own
+    together = together + sidecars | peak
     together.update(_amounts(spec.get("overhead") or {}))
     devices = {
         device_name(name, settings.device_domain): count

@@ -35,6 +35,8 @@ class TaskPod:
     """As the API server last told of it."""
     told: Told = field(default_factory=Told)
     """As its agent last did."""
+    notes: tuple[str, ...] = ()
+    """What it left and could not be fetched."""
     pushes: list[str] = field(default_factory=list)
     """Folders that its agent waits for."""
     follower: asyncio.Task[None] | None = None

@@ -54,6 +54,7 @@ class Watch:
                     await self._list()
                 await self._follow()
                 pause = SHORTEST
+                continue
             except ApiError as problem:
                 if problem.status == GONE:
                     self._version = ""
@@ -61,8 +62,13 @@ class Watch:
                 if self.problem is None:
                     log.warning("watching %ss: %s", self._kind.lower(), problem)
                 self.problem = str(problem)
-                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
-                pause = min(2 * pause, LONGEST)
+            except Exception as problem:  # nobody would begin it again
+                if self.problem is None:
+                    log.exception("watching %ss", self._kind.lower())
+                self.problem = f"{self._kind.lower()}s cannot be watched: {type(problem).__name__}: {problem}"
+                self._version = ""
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
+            pause = min(2 * pause, LONGEST)
 
     async def _list(self) -> None:
         found, version = await self._client.listing(self._kind, self._namespace, **self._selectors)
