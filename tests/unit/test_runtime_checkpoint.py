@@ -451,6 +451,26 @@ def test_saving_a_complete_step_again_never_leaves_none(monkeypatch: pytest.Monk
     assert [checkpoint.load(rank=r, world=2) for r in range(2)] == ["run 2", "run 2"]
 
 
+def test_a_step_that_is_saved_again_is_whole_or_the_one_before(folder: Path) -> None:
+    """By the same processes, as after going back in the middle of a run; one is killed between two ranks."""
+    for rank in range(2):
+        checkpoint.save("first", step=10, rank=rank, world=2)
+    checkpoint.save("second", step=10, rank=0, world=2)
+    assert [checkpoint.load(rank=r, world=2) for r in range(2)] == ["first", "first"]
+    checkpoint.save("second", step=10, rank=1, world=2)
+    assert [checkpoint.load(rank=r, world=2) for r in range(2)] == ["second", "second"]
+    assert len(list(folder.glob("step-*/*.weft"))) == 2, "the set before is gone"
+
+
+def test_no_set_mixes_what_a_late_rank_saves_first_with_what_another_saved_again() -> None:
+    for state in ("first", "second"):
+        checkpoint.save(state, step=10, rank=0, world=2)
+    checkpoint.save("first", step=10, rank=1, world=2)
+    assert [checkpoint.load(rank=r, world=2) for r in range(2)] == ["first", "first"]
+    checkpoint.save("second", step=10, rank=1, world=2)
+    assert len({checkpoint.load(rank=r, world=2) for r in range(2)}) == 1
+
+
 def test_a_world_of_another_size_is_told_how_to_get_at_the_parts() -> None:
     for rank in range(3):
         checkpoint.save(rank, step=1, rank=rank, world=3)

@@ -227,12 +227,17 @@ def _file_name(place: str, own: tuple[int, int]) -> str:
     rank, world = own
     if not world:
         return WHOLE
-    number, born = 1, _born()
+    born = _born()
+    last, others = 0, []  # the last set that is not to be written into; sets that others have begun
     for name in _names(place):
         found = PART.fullmatch(name)
         if found and int(found[2]) == world:
-            before = os.stat(os.path.join(place, name)).st_mtime < born
-            number = max(number, int(found[3]) + before)
+            number = int(found[3])
+            if int(found[1]) == rank or os.stat(os.path.join(place, name)).st_mtime < born:
+                last = max(last, number)
+            else:
+                others.append(number)
+    number = min((each for each in others if each > last), default=last + 1)
     return f"rank-{rank:05d}-of-{world:05d}.{number}.weft"
 
 
