@@ -14,7 +14,7 @@ from weft.cli import moments
 from weft.cli.app import dispatch
 from weft.cli.commands.queues import amounts, starts
 from weft.cli.commands.serve import PolicyName
-from weft.cli.commands.show import explanation, sizes
+from weft.cli.commands.show import explanation, notes_part, sizes
 from weft.client.jobspec import BadOption, JobOptions, job_document
 from weft.scheduler.policy import NAMED
 
@@ -281,3 +281,11 @@ def test_the_options_of_a_run_are_fields_of_its_job() -> None:
 )
 def test_what_nobody_knows_exactly_is_not_said_exactly(seconds: float, short: str, long: str) -> None:
     assert (moments.rough(seconds), moments.about(seconds)) == (short, long)
+
+
+def test_what_could_not_be_done_for_tasks_is_told_once_with_their_names() -> None:
+    lost = "4096 bytes of log lost: no room on the disk"
+    tasks = [{"name": f"worker-{n}", "exit": {"code": 0, "notes": [lost]}} for n in range(5)]
+    tasks.append({"name": "ps-0", "exit": None})
+    assert notes_part(tasks) == f"notes\n  worker-0, worker-1, worker-2 and 2 more: {lost}"
+    assert notes_part(tasks[-1:]) == ""

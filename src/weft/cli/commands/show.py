@@ -35,6 +35,7 @@ EVENTS = (
     Column("BY"),
 )
 MOST_TASKS = 50
+MOST_NOTES = 10
 MOST_RESULTS = 10
 
 Json = dict[str, Any]
@@ -72,6 +73,7 @@ def show(job: str, name: str | None = None, /, *, output: PageForm = None) -> in
         _waiting(client, job, document["status"]),
         timeline(client.events(job), time.time(), colour),
         tasks_table(document["status"].get("tasks") or [], terminal.width(), colour),
+        notes_part(document["status"].get("tasks") or []),
         failure_part(document["status"], colour),
         _results_part(client, job),
     ]
@@ -223,6 +225,21 @@ def tasks_table(tasks: Sequence[Json], width: int | None, colour: bool) -> str:
         return ""
     more = f"\nand {len(tasks) - MOST_TASKS} more tasks" if len(tasks) > MOST_TASKS else ""
     return render(TASKS, rows, width=width, colour=colour) + more
+
+
+def notes_part(tasks: Sequence[Json]) -> str:
+    """What could not be done for tasks as asked: a limit, a line of their log, a file of theirs."""
+    by_note: dict[str, list[str]] = {}
+    for task in tasks:
+        for note in (task.get("exit") or {}).get("notes") or ():
+            by_note.setdefault(note, []).append(task["name"])
+    lines = [f"  {few(names)}: {note}" for note, names in by_note.items()]
+    more = [f"  and {len(lines) - MOST_NOTES} more"] if len(lines) > MOST_NOTES else []
+    return "\n".join(["notes", *lines[:MOST_NOTES], *more]) if lines else ""
+
+
+def few(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def exit_text(end: Json) -> str:
