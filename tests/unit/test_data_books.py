@@ -141,10 +141,10 @@ def test_when_it_was_used_is_written_with_the_next_flush(fast_folder: Path) -> N
 
 def test_lost_books_begin_with_what_is_there(fast_folder: Path) -> None:
     books = Books(fast_folder / "books.sqlite", Room(100, 9))
-    assert books.new
     books.adopt([("a", 40), ("b", 30)], 5.0)
     assert books.totals() == {"": Room(70, 2)}
-    assert not Books(fast_folder / "books.sqlite").new
+    books.adopt([("a", 40), ("c", 10)], 6.0)
+    assert books.totals() == {"": Room(80, 3)}
 
 
 def test_a_disk_that_takes_no_more_is_no_room(fast_folder: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
@@ -294,6 +295,32 @@ def test_an_agent_that_comes_back_is_told_its_grants_again_for_it_keeps_no_secre
         await until(lambda: data._agents["b"].there.is_set())
         assert ("agent-b", "grant") in cluster.client.asked
         assert ("agent-a", "grant") not in cluster.client.asked
+
+    cluster.run(story)
+
+
+def test_of_a_version_that_was_deleted_a_node_keeps_nothing_and_what_the_store_lost_it_keeps(
+    cluster: Cluster, version: str
+) -> None:
+    async def collected() -> dict[str, Any]:
+        return await asyncio.to_thread(cluster.agents["a"].control, do="collect", all=True)
+
+    async def warmed(data: ClusterData, name: str, size: int) -> None:
+        await data.warm("faces", name, ["a"])
+        await until(lambda: data.cached()[0].versions.get(name) == size)
+
+    async def story(data: ClusterData) -> None:
+        other = cluster.store.add({"other": b"another"})
+        await cluster.all_appear(data)
+        await warmed(data, version, 20_000)
+        await warmed(data, other, 7)
+        parts = cluster.store.parts(version)
+        for part in (*parts, *cluster.store.parts(other)):
+            cluster.store.path(part).unlink()
+        assert (await collected())["kept"] == 21
+        shutil.rmtree(cluster.store.folder / "versions" / version)
+        assert (await collected())["kept"] == 1
+        await until(lambda: data.cached()[0].versions == {other: 7})
 
     cluster.run(story)
 

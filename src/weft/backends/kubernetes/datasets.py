@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
@@ -23,6 +24,9 @@ from weft.backends.kubernetes.names import DATA_AGENTS, INSTANCE, MANAGER
 from weft.backends.kubernetes.settings import Settings
 from weft.backends.kubernetes.watch import Watch
 from weft.backends.tasks import as_files, taking_part, terms_of
+from weft.data.agent.brought import GONE
+from weft.data.agent.origins import StoreFolder
+from weft.data.errors import Missing
 from weft.model.cluster import node_name
 from weft.model.failures import Code, Permanent, Temporary
 from weft.model.node import Node
@@ -57,6 +61,7 @@ class ClusterData:
         self._client = client
         self._settings = settings
         self._store = Store(store)
+        self._folder = store
         self._token = token
         self._spawn = spawn
         self._namespace = settings.data_namespace
@@ -389,9 +394,16 @@ class ClusterData:
     async def _carry(self, agent: NodeAgent, want: Mapping[str, Any]) -> None:
         async with self._carrying:
             try:
-                await self._line(agent).carry(want, lambda: self._store.wanted(want, self._granted(agent)))
+                await self._line(agent).carry(want, lambda: self._found(agent, want))
             except ApiError as problem:
                 log.info("node %s: %s; it will ask again", agent.node, problem)
+
+    def _found(self, agent: NodeAgent, want: Mapping[str, Any]) -> tuple[Path, int, int]:
+        if want.get("file") == GONE:
+            if StoreFolder(self._folder).gone(want["version"]):
+                return Path(os.devnull), 0, 0
+            raise Missing(f"version {want['version'][:12]} is in the store, or nobody can say")
+        return self._store.wanted(want, self._granted(agent))
 
     def _granted(self, agent: NodeAgent) -> set[str]:
         return {

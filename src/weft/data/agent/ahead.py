@@ -46,6 +46,10 @@ class Ahead:
         progress = self.warming[version.name] = Progress(0, sum(part.size for part in version.parts))
         self._plan(("", version.name), "", version, terms, version.parts, evict=True, progress=progress)
 
+    async def stop(self, version: str) -> None:
+        """No more of a version; fetches that have begun go on."""
+        await _ended([task for (_, of), task in self._plans.items() if of == version])
+
     def _plan(
         self, key: tuple[str, str], job: str, version: Version, terms: Terms, parts: Sequence[Part], *, evict: bool,
         progress: Progress | None = None,
@@ -90,7 +94,10 @@ class Ahead:
                 progress.finished = True
 
     async def close(self) -> None:
-        tasks = list(self._plans.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _ended(list(self._plans.values()))
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

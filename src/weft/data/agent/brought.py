@@ -22,6 +22,9 @@ PATIENCE = 30.0
 HELD = 4 << 20
 """Bytes of a want that wait for whoever asked; more stay with the sender."""
 
+GONE = "gone"
+"""In place of a version's file: brought, and empty, if there is no such version any more."""
+
 
 @dataclass(slots=True, eq=False)
 class Want:
@@ -63,6 +66,15 @@ class Brought:
     def has(self, digest: str) -> bool:
         try:
             for _ in self._bring({"part": digest, "offset": 0, "length": 0}):
+                pass
+        except Missing:
+            return False
+        return True
+
+    def gone(self, version: str) -> bool:
+        """One that does not know the question says that it is missing, which is no answer."""
+        try:
+            for _ in self._bring({"version": checked(version), "file": GONE}):
                 pass
         except Missing:
             return False

@@ -16,7 +16,7 @@ from weft.data.cache.admission import Room
 from weft.data.cache.books import VERSION, Books, Claim
 from weft.data.cache.fetch import FULL
 from weft.data.cache.files import READ_ONLY, sync_folder
-from weft.data.cache.trees import remove_tree
+from weft.data.cache.trees import out_of_sight, remove_tree
 from weft.data.cache.versions import FILES, Version, checked
 from weft.data.errors import DataError, NoRoom
 from weft.data.patience import PATIENT, Patience
@@ -102,16 +102,17 @@ class Catalog:
             os.fsync(out.fileno())
             return out.tell()
 
-    def forget(self, name: str) -> None:
+    def leave(self, name: str) -> Path:
+        """Forgotten and out of sight; what is then to be removed."""
         with self._lock:
             self._versions.pop(name, None)
-        remove_tree(self.path(name))
+        return out_of_sight(self.path(name))
 
     def sweep(self) -> int:
         swept = 0
         for path in self._folder.glob(".*"):
             if path.is_dir():
-                with suppress(BlockingIOError), self._alone(path.name[1:], fcntl.LOCK_NB):
+                with suppress(BlockingIOError), self._alone(path.name[1:33], fcntl.LOCK_NB):
                     remove_tree(path)
                     swept += 1
         return swept

@@ -164,6 +164,7 @@ class Control:
         version = self._node.catalog.get(name)
         if version is None:
             raise Missing(f"version {name[:12]} is not on node {self._node.settings.name}")
+        await self._ahead.stop(name)
         freed = await self._node.aside(self._node.forget, version)
         return Answer({"bytes": freed.bytes, "inodes": freed.inodes})
 

@@ -65,7 +65,7 @@ class Node:
         self.catalog = Catalog(settings.folder, self.books, origin, settings.patience)
         self.peers = Peers(settings.name, settings.key, self.books)
         self.collector = Collector(
-            self.books, self.files, self.trees, self.leases, self.catalog.known, self._again, self.catalog.forget,
+            self.books, self.files, self.trees, self.leases, self.catalog.known, self._again, self.catalog.leave,
             self.peers.owns,
         )  # fmt: skip
         self.filling = Filling(
@@ -77,6 +77,8 @@ class Node:
         self._fresh: set[str] = set()
         """Parts that came because a reader wanted them, and that none has got yet."""
         self.swept = self.recover()
+        with suppress(NoRoom):
+            self.books.adopt(self.files.held(), self.now())
 
     def close(self) -> None:
         self.filling.close()
@@ -94,8 +96,6 @@ class Node:
     def recover(self) -> int:
         """Put the books and the disk in agreement after a death; how many leftovers there were."""
         swept = self.files.sweep() + self.trees.sweep() + self.catalog.sweep()
-        if self.books.new:
-            self.books.adopt(self.files.held(), self.now())
         with suppress(NoRoom, OSError):  # on a full disk rows stay for now, and cost only room in the books
             for kind, key in self.books.unfinished():
                 self._settle(kind, key)
@@ -313,26 +313,27 @@ class Node:
         return self.collector.collect(over, self.now() - self.settings.ttl)
 
     def forget(self, version: Version) -> Room:
-        """A version's files, folder and those of its parts that belong to no other; even the last copy."""
+        """A version's files, folder and those of its parts that belong to no other; even the last copy. What is being fetched
+        just now goes with the next collection, which must know what it was."""
         before = self.books.total()
         others = set[str]().union(*(v.digests for v in self.catalog.known() if v.name != version.name))
-        self.trees.remove(version.name)
-        self.books.drop(TREE, version.name)
+        self.collector.let_go(TREE, version.name)
         for digest in version.digests - others:
-            self.files.remove(digest)
-            self.books.drop(PART, digest)
-        self.catalog.forget(version.name)
-        self.books.drop(VERSION, version.name)
+            self.collector.let_go(PART, digest)
+        if version.digests.isdisjoint(key for _, key in self.books.unfinished()):
+            self.collector.let_go(VERSION, version.name)
         return before - self.books.total()
 
     def _again(self, digest: str) -> bool:
-        """Whether a part can be fetched again; who cannot be asked has not said yes."""
+        """Whether a part can be fetched again, or every version that has it was deleted; who cannot be asked has not said yes."""
         try:
+            versions = []
             for version in self.catalog.known():
-                part = version.find(digest)
-                if part is not None and part.stays:
-                    return self._sources is not None
-            return self.origin.has(digest)
+                if (part := version.find(digest)) is not None:
+                    if part.stays:
+                        return self._sources is not None
+                    versions.append(version.name)
+            return self.origin.has(digest) or (bool(versions) and all(map(self.origin.gone, versions)))
         except DataError:
             return False
 

@@ -30,6 +30,10 @@ class Origin(Protocol):
     def read(self, part: Part, offset: int, length: int) -> Iterator[bytes]: ...
     def version_file(self, version: str, name: str) -> Iterator[bytes]: ...
     def has(self, digest: str) -> bool: ...
+    def gone(self, version: str) -> bool:
+        """Whether it is known that this version was deleted; that a part is lost says nothing about it."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -90,6 +94,10 @@ class StoreFolder:
     def has(self, digest: str) -> bool:
         return self.path(digest).exists()
 
+    def gone(self, version: str) -> bool:
+        versions = self._folder / "versions"
+        return versions.is_dir() and not (versions / checked(version)).exists()
+
     def close(self) -> None: ...
 
 
@@ -129,6 +137,9 @@ class Server:
 
     def has(self, digest: str) -> bool:
         return self._remote.has(f"/v1/data/parts/{digest}")
+
+    def gone(self, version: str) -> bool:
+        return not self._remote.has(f"/v1/data/versions/{checked(version)}/version.json")
 
     def close(self) -> None:
         self._remote.close()

@@ -64,16 +64,17 @@ class Books:
     def __init__(self, path: Path, limit: Room = UNLIMITED):
         self.limit = limit
         """Of the node."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """Of this process."""
         self._used: dict[tuple[str, str], float] = {}
         self._arrived: set[tuple[str, str]] = set()
         try:
-            self._db, self.new = _opened(path)
+            self._db = _opened(path)
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError:  # a disk that lost some: begin anew with what is there (`adopt`)
             path.rename(path.with_suffix(".damaged"))
-            self._db, self.new = _opened(path)
+            self._db = _opened(path)
 
     def close(self) -> None:
         self.flush()
@@ -82,7 +83,7 @@ class Books:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction, alone among all processes."""
-        with self._lock:
+        with self.lock:
             try:
                 self._db.execute("begin immediate")
                 try:
@@ -98,7 +99,7 @@ class Books:
                 ) from problem
 
     def ask(self, query: str, *values: Any) -> list[Any]:
-        with self._lock:
+        with self.lock:
             return self._db.execute(query, values).fetchall()
 
     # ── coming in ──
@@ -146,15 +147,30 @@ class Books:
 
     def drop(self, kind: str, key: str) -> None:
         with self.writing() as db:
-            self._used.pop((kind, key), None)
-            self._arrived.discard((kind, key))
-            db.execute("delete from held where kind = ? and key = ?", (kind, key))
+            self._drop(db, kind, key)
+
+    def _drop(self, db: sqlite3.Connection, kind: str, key: str) -> bool:
+        self._used.pop((kind, key), None)
+        self._arrived.discard((kind, key))
+        return db.execute("delete from held where kind = ? and key = ?", (kind, key)).rowcount > 0
+
+    def let_go(self, kind: str, key: str, leave: Callable[[], bool]) -> bool:
+        """Whether a row went. `leave` takes its files out of sight at the same time, or says that they stay; it is not asked
+        about what is being filled, whose row must stay."""
+        with self.writing() as db:
+            self._flush(db)
+            row = db.execute("select filling from held where kind = ? and key = ?", (kind, key)).fetchone()
+            if (row is not None and row[0]) or not leave():
+                return False
+            return self._drop(db, kind, key)
 
     def adopt(self, found: Iterable[tuple[str, int]], now: float) -> None:
-        """Parts that are there without a row, because the books were lost: nobody's, and so the first to go."""
-        with self.writing() as db:
-            rows = ((PART, digest, "", size, 1, now, now, 0) for digest, size in found)
-            db.executemany("insert or ignore into held values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        """Parts that are there without a row, as when the books were lost: nobody's, and so the first to go."""
+        known = {key for (key,) in self.ask("select key from held where kind = ?", PART)}
+        rows = [(PART, digest, "", size, 1, now, now, 0) for digest, size in found if digest not in known]
+        if rows:
+            with self.writing() as db:
+                db.executemany("insert or ignore into held values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     # ── being used ──
 
@@ -208,15 +224,14 @@ class Books:
         return sum(self.totals().values(), start=NOTHING)
 
 
-def _opened(path: Path) -> tuple[sqlite3.Connection, bool]:
-    """The database, and whether it was made just now: whole, or not at all."""
+def _opened(path: Path) -> sqlite3.Connection:
+    """The database, made whole or not at all."""
     db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
     try:
         db.execute("pragma journal_mode = persist")  # a write-ahead log cannot be opened on a full disk
         db.execute("pragma synchronous = normal")
         db.execute("begin immediate")
-        new = db.execute("pragma user_version").fetchone()[0] == 0
-        if new:
+        if db.execute("pragma user_version").fetchone()[0] == 0:
             for statement in _statements(SCHEMA):
                 db.execute(statement)
             db.execute(f"pragma user_version = {FORMAT}")
@@ -226,7 +241,7 @@ def _opened(path: Path) -> tuple[sqlite3.Connection, bool]:
     except BaseException:
         db.close()
         raise
-    return db, new
+    return db
 
 
 def _statements(schema: str) -> Iterator[str]:

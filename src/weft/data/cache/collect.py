@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from weft.data.cache.admission import NOTHING, Room
 from weft.data.cache.books import PART, TREE, VERSION, Books, Entry
 from weft.data.cache.files import Files
 from weft.data.cache.leases import Leases, Share
-from weft.data.cache.trees import Trees
+from weft.data.cache.trees import Trees, remove_tree
 from weft.data.cache.versions import Version
 
 
@@ -25,17 +26,18 @@ class Collected:
 
 def free(
     entries: Iterable[Entry], stay: Container[tuple[str, str]], over: Room, before: float,
-    remove: Callable[[Entry], bool],
+    remove: Callable[[Entry], bool | None],
 ) -> Collected:  # fmt: skip
     """Of entries, the oldest first: those unused since `before`, and as many more as it takes to free `over`.
-    `remove` says whether it did."""
+    `remove` says whether it did; None: it was not to be removed any more."""
     freed, kept = NOTHING, 0
     for entry in entries:
         if (entry.kind, entry.key) in stay or (entry.used >= before and freed.holds(over)):
             continue
-        if remove(entry):
+        went = remove(entry)
+        if went:
             freed += entry.room
-        else:
+        elif went is False:
             kept += 1
     return Collected(freed, kept)
 
@@ -43,7 +45,7 @@ def free(
 class Collector:
     def __init__(
         self, books: Books, files: Files, trees: Trees, leases: Leases, known: Callable[[], Iterable[Version]],
-        again: Callable[[str], bool], forget_folder: Callable[[str], None], own: Callable[[str, Share], bool],
+        again: Callable[[str], bool], leave_folder: Callable[[str], Path], own: Callable[[str, Share], bool],
     ):  # fmt: skip
         self._books = books
         self._files = files
@@ -51,8 +53,8 @@ class Collector:
         self._leases = leases
         self._known = known
         self._again = again
-        """Whether the origin has a part of this digest."""
-        self._forget_folder = forget_folder
+        """Whether a part of this digest can be fetched again, or will never be wanted."""
+        self._leave_folder = leave_folder
         self._own = own
         """Whether a part of this digest is this node's to hold, among those that share."""
 
@@ -62,17 +64,43 @@ class Collector:
         self._leases.refresh()
         return free(self._books.entries(dataset), self.staying(), over, before, self._remove)
 
-    def _remove(self, entry: Entry) -> bool:
-        if entry.kind == PART:
-            if self._files.has(entry.key) and not self._again(entry.key):
+    def _remove(self, entry: Entry) -> bool | None:
+        if entry.kind == PART and self._files.has(entry.key) and not self._again(entry.key):
+            return False
+        return self.let_go(entry.kind, entry.key) or None
+
+    def let_go(self, kind: str, key: str) -> bool:
+        """Whether it went, with its row: not if by now somebody has a lease on it, or fills it. Leases are written alone, too, so
+        none begins between the look and the end."""
+        leaving: list[Path] = []
+
+        def leave() -> bool:
+            self._leases.refresh()
+            if self._leased(kind, key):
                 return False
-            self._files.remove(entry.key)
-        elif entry.kind == TREE:
-            self._trees.remove(entry.key)
-        else:
-            self._forget_folder(entry.key)
-        self._books.drop(entry.kind, entry.key)
-        return True
+            if kind == PART:
+                self._files.remove(key)
+            else:
+                leaving.append(self._trees.leave(key) if kind == TREE else self._leave_folder(key))
+            return True
+
+        try:
+            return self._books.let_go(kind, key, leave)
+        finally:
+            for folder in leaving:
+                remove_tree(folder)
+
+    def _leased(self, kind: str, key: str) -> bool:
+        leased = self._leases.versions()
+        if kind != PART:
+            return key in leased
+        return any(
+            version.name in leased and key in version.digests and self._mine(version, key)
+            for version in self._known()
+        )
+
+    def _mine(self, version: Version, digest: str) -> bool:
+        return any(self._own(digest, share) for share in self._leases.shares(version.name))
 
     def staying(self) -> set[tuple[str, str]]:
         """What is leased, and this node's to hold (when a job has other nodes than before, some of its parts are another
@@ -84,9 +112,7 @@ class Collector:
             if version.name in trees:
                 stay |= {(PART, digest) for digest in version.digests}
             else:
-                shares = self._leases.shares(version.name)
-                mine = (d for d in version.digests if any(self._own(d, share) for share in shares))
-                stay |= {(PART, digest) for digest in mine}
+                stay |= {(PART, digest) for digest in version.digests if self._mine(version, digest)}
             if version.name in trees or not version.digests.isdisjoint(parts):
                 stay.add((VERSION, version.name))
         return stay

@@ -49,21 +49,24 @@ class Leases:
         self.refresh()
 
     def refresh(self) -> None:
-        rows = self._books.ask("select job, token, versions from grants")
-        self._grants = {job: Grant(job, token, _terms(json.loads(text))) for job, token, text in rows}
+        with self._books.lock:  # else a grant that comes meanwhile is forgotten
+            rows = self._books.ask("select job, token, versions from grants")
+            self._grants = {job: Grant(job, token, _terms(json.loads(text))) for job, token, text in rows}
 
     def grant(self, job: str, token: str, versions: dict[str, Any]) -> Grant:
         made = Grant(job, hashed(token), _terms(versions))
         text = json.dumps({name: asdict(terms) for name, terms in made.versions.items()})
         with self._books.writing() as db:
             db.execute("insert or replace into grants values (?, ?, ?)", (job, made.token, text))
-        self._grants = {**self._grants, job: made}
+        with self._books.lock:
+            self._grants = {**self._grants, job: made}
         return made
 
     def revoke(self, job: str) -> bool:
         with self._books.writing() as db:
             known = db.execute("delete from grants where job = ?", (job,)).rowcount > 0
-        self._grants = {name: grant for name, grant in self._grants.items() if name != job}
+        with self._books.lock:
+            self._grants = {name: grant for name, grant in self._grants.items() if name != job}
         return known
 
     def holder(self, token: str) -> Grant | None:

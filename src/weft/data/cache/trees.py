@@ -12,6 +12,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -87,11 +88,11 @@ class Trees:
 
     def remove(self, version: str) -> None:
         """First out of sight, then gone: nobody is shown half a tree."""
-        leaving = self.folder / f".{checked(version)}.leaving"
-        remove_tree(leaving)
-        with suppress(FileNotFoundError):
-            self.path(version).rename(leaving)
-        remove_tree(leaving)
+        remove_tree(self.leave(version))
+
+    def leave(self, version: str) -> Path:
+        """Out of sight; what is then to be removed."""
+        return out_of_sight(self.path(version))
 
     def sweep(self) -> int:
         """Remove what dead makers and removers left; how many there were."""
@@ -236,6 +237,14 @@ def _sync_all(folder: Path) -> None:
             os.sync()
     finally:
         os.close(fd)
+
+
+def out_of_sight(folder: Path) -> Path:
+    """Under a name of its own, which a sweep takes for a leftover; there may be nothing."""
+    leaving = folder.with_name(f".{folder.name}.leaving-{secrets.token_hex(4)}")
+    with suppress(FileNotFoundError):
+        folder.rename(leaving)
+    return leaving
 
 
 def remove_tree(folder: Path) -> None:
