@@ -259,6 +259,52 @@ def test_a_part_that_was_lost_is_read_again(store: Store, small_packs: None) -> 
     assert verify(store, made.version).good
 
 
+def damage(part: Path) -> None:
+    data = bytearray(part.read_bytes())
+    data[5] ^= 1
+    part.chmod(0o644)
+    part.write_bytes(data)
+
+
+def test_a_part_that_was_damaged_is_replaced_by_a_good_one(store: Store, small_packs: None) -> None:
+    source = Listed(some(80))
+    made = ingest.ingest(source, store, "k")
+    part = store.part(store.index(made.version).parts[3]["digest"])
+    damage(part)
+    again = ingest.ingest(source, store, "another")
+    assert (again.version, again.stored, again.new) == (made.version, 0, False)
+    assert verify(store, made.version).good
+    assert part.stat().st_mode & 0o777 == 0o444
+
+
+def test_a_part_that_was_found_damaged_is_read_again(store: Store, small_packs: None) -> None:
+    source = Listed(some(80))
+    made = ingest.ingest(source, store, "k")
+    damage(store.part(store.index(made.version).parts[3]["digest"]))
+    assert not verify(store, made.version).good
+    assert len(content_of(store, made.version)) == 80, "what is good of it can be read meanwhile"
+    again = ingest.ingest(source, store, "k")
+    assert (again.read, again.stored) == (1, 1)
+    assert verify(store, made.version).good
+    assert ingest.ingest(source, store, "k").read == 0
+
+
+def test_nothing_is_left_of_what_was_found_damaged_and_is_gone(store: Store, small_packs: None) -> None:
+    made = ingest.ingest(Listed(some(80)), store, "k")
+    damage(store.part(store.index(made.version).parts[3]["digest"]))
+    verify(store, made.version)
+    store.remove(made.version)
+    store.collect()
+    assert not [path for name in ("parts", "damaged") for path in (store.root / name).iterdir()]
+
+
+def test_a_store_that_cannot_be_written_is_proven_too(store: Store, small_packs: None) -> None:
+    made = ingest.ingest(Listed(some(80)), store, "k")
+    damage(store.part(store.index(made.version).parts[3]["digest"]))
+    (store.root / "damaged").touch()
+    assert not verify(store, made.version).good
+
+
 def test_a_journal_that_was_damaged_counts_for_nothing(store: Store, small_packs: None) -> None:
     source = Listed(some(80))
     made = ingest.ingest(source, store, "k")

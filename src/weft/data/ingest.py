@@ -213,8 +213,7 @@ class _Work:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             written = packs.write(self.source, items, file, self._count)
-            if not self.store.has(written.digest, written.size):
-                os.fsync(file)
+            os.fsync(file)
         finally:
             os.close(file)
         new = self.store.keep_part(path, written.digest)

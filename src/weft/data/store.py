@@ -4,6 +4,7 @@ parts/ab/DIGEST     bytes, read-only, shared by all versions that have them
 versions/VERSION/   the table of a version (runtime/data/index.py), read-only
 names/NAME          the newest version of a dataset, for readers outside of jobs
 journals/KEY        what an ingest has read already (ingest.py)
+damaged/DIGEST      an empty file: the part was found not to be what it is named by; a refresh replaces it
 tmp/                what is being written; a folder there belongs to whoever holds its lock
 """
 
@@ -34,10 +35,14 @@ class Store:
         return Path(part_path(str(self.root), digest))
 
     def has(self, digest: str, size: int) -> bool:
+        """Whole, as far as is known."""
         try:
-            return self.part(digest).stat().st_size == size
+            return self.part(digest).stat().st_size == size and not self._damaged(digest).exists()
         except FileNotFoundError:
             return False
+
+    def _damaged(self, digest: str) -> Path:
+        return self.root / "damaged" / digest
 
     def version(self, version: str) -> Path:
         return Path(version_path(str(self.root), version))
@@ -80,15 +85,21 @@ class Store:
                 os.close(mine)
 
     def keep_part(self, written: Path, digest: str) -> bool:
-        """Move a part that was written and synced to its place; False if it was there already."""
+        """Move a part that was written and synced to its place; False if it was there already. The one that was there may be
+        damaged, this one was hashed just now."""
         place = self.part(digest)
-        if self.has(digest, written.stat().st_size):
-            written.unlink()
-            return False
+        new = not self.has(digest, written.stat().st_size)
         place.parent.mkdir(exist_ok=True)
         written.chmod(0o444)
         written.replace(place)
-        return True
+        self._damaged(digest).unlink(missing_ok=True)
+        return new
+
+    def found_damaged(self, digest: str) -> None:
+        """So that the next refresh reads it again. Until then what is good of it can be read."""
+        with suppress(OSError):  # a store that can only be read
+            self._damaged(digest).parent.mkdir(exist_ok=True)
+            self._damaged(digest).touch()
 
     def sync_parts(self, digests: set[str]) -> None:
         """That the parts have their names must be on disk before a version says so."""
@@ -151,6 +162,7 @@ class Store:
             with suppress(FileNotFoundError):
                 freed += part.stat().st_size
                 part.unlink()
+            self._damaged(part.name).unlink(missing_ok=True)
         for folder in {part.parent for part in parts}:
             with suppress(OSError):  # others are in it
                 folder.rmdir()

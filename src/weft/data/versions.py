@@ -191,6 +191,7 @@ def _of_a_part(store: Store, index: Index, marks: bytes, part: int, numbers: lis
         if size != about["size"]:
             yield Problem("part", short, f"it has {size} bytes instead of {about['size']}")
         elif (found := digest.of_file(file)) != about["digest"]:
+            store.found_damaged(about["digest"])
             yield Problem("part", short, f"its content has the digest {found[:12]}")
         for number in numbers:
             mark = marks[digest.SIZE * number : digest.SIZE * (number + 1)]
