@@ -41,12 +41,19 @@ class Kubectl:
         self._command = [program, "--kubeconfig", kubeconfig, "--namespace", namespace]
 
     def __call__(self, *arguments: str, told: dict[str, Any] | None = None, check: bool = True) -> str:
-        text = None if told is None else json.dumps(told)
-        done = subprocess.run(
-            [*self._command, *arguments], input=text, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = self._run(*arguments, text=None if told is None else json.dumps(told))
         assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
+
+    def _run(self, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self._command, *arguments], input=text, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    def established(self, *definitions: str) -> None:
+        """Wait for definitions; kubectl itself gives up on one that has no conditions yet."""
+        wait = ("wait", "--for=condition=Established", "--timeout=30s", *definitions)
+        assert until(lambda: self._run(*wait).returncode == 0, 60), f"{definitions} are not established"
 
     def begin(self, *arguments: str, output: IO[str]) -> subprocess.Popen[bytes]:
         """One that goes on until it is ended."""

@@ -188,7 +188,7 @@ def coscheduling(kubectl: Any) -> Iterator[None]:
         },
     }
     kubectl("apply", "-f", "-", told=definition)
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/podgroups.scheduling.x-k8s.io")
+    kubectl.established("crd/podgroups.scheduling.x-k8s.io")
     yield
     kubectl("delete", "crd", "podgroups.scheduling.x-k8s.io", "--timeout=50s")
 

@@ -58,7 +58,7 @@ def installed(
         return kubectl
     at_the_end.append(lambda: kubectl("delete", "jobtypes,queues.weft.dev,sizes", "--all", "--timeout=50s"))
     kubectl("apply", "-f", str(CRDS))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{name}" for name in NAMES))
+    kubectl.established(*(f"crd/{name}" for name in NAMES))
     for field in (
         "trainingjobs.spec.roles.replicas",
         "jobtypes.spec.checks",
@@ -196,7 +196,7 @@ def test_a_job_is_shown_with_its_state_which_only_the_status_sets(applied: Apply
 
 def published(kubectl: Any) -> None:
     kubectl("apply", "-f", str(CRDS))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{name}" for name in NAMES))
+    kubectl.established(*(f"crd/{name}" for name in NAMES))
 
 
 def simulated(name: str) -> dict[str, Any]:

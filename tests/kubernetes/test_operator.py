@@ -27,7 +27,7 @@ SMALL = {"worker": {"resources": {"cpu": 0.1, "memory": "64Mi"}}}
 def installed(kubectl: Any) -> None:
     """They stay: others may use them, too."""
     kubectl("apply", "-f", str(CRDS))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    kubectl.established("-f", str(CRDS))
 
 
 @pytest.fixture

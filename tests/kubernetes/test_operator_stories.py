@@ -154,7 +154,7 @@ async def soon(true: Callable[[], Any], what: str) -> None:
 @pytest.fixture
 def cluster(kubeconfig: str, kubectl: Any, api: Api) -> Cluster:
     kubectl("apply", "-f", str(CRDS))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    kubectl.established("-f", str(CRDS))
     return Cluster(api, kubeconfig, kubectl.namespace)
 
 
