@@ -38,6 +38,7 @@ def with_gpus(fast_folder: Path) -> Tell:
     return lambda story: tell(story, [a_node(cpu=8, gpus=GPUS)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [True, False])
 def test_what_a_queue_has_had_lately_outlives_the_server(with_gpus: Tell, stopped: bool) -> None:
     async def story(m: Machine) -> None:

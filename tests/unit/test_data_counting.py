@@ -47,6 +47,7 @@ def when_told(node: Here | Agent, samples: int, job: str = "job-1") -> dict[str,
     return until(heard)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anew", [False, True], ids=["one-dataset", "a-dataset-an-epoch"])
 def test_from_the_second_epoch_on_the_hit_ratio_is_what_the_cache_holds(
     fast_folder: Path, origin: OriginServer, version: str, anew: bool
