@@ -54,6 +54,7 @@ from weft.model.instructions import (
     Store,
 )
 from weft.model.status import Desire, Exit, JobStatus, State, TaskState, TaskStatus
+from weft.model.words import few
 
 S = State
 
@@ -168,7 +169,7 @@ def _placed(status: JobStatus, event: Placed, gang: Gang, now: float) -> Outcome
     nodes = sorted({binding.node for binding in event.bindings})
     waited = status.waited + (now - status.queued if status.queued is not None else 0.0)
     deploying = changed(status, state=S.DEPLOYING, launch=launch, tasks=tasks, reason=None, waited=waited)
-    return Outcome(deploying, (Provision(),), f"placed on {_few(nodes)}")
+    return Outcome(deploying, (Provision(),), f"placed on {few(nodes)}")
 
 
 def _provisioned(status: JobStatus, event: Provisioned, gang: Gang, now: float) -> Outcome:
@@ -392,7 +393,7 @@ def _joined(status: JobStatus, event: Joined, gang: Gang, now: float) -> Outcome
     launch = status.launch + 1
     places = {binding.task: binding for binding in event.bindings}
     count = len(places)
-    cause = f"{count} more task{'s' * (count != 1)} on {_few(sorted({b.node for b in event.bindings}))}"
+    cause = f"{count} more task{'s' * (count != 1)} on {few(sorted({b.node for b in event.bindings}))}"
     due = max([now, *(t.due for t in status.tasks if t.state is TaskState.BACKOFF and t.due is not None)])
     waits = {"state": TaskState.BACKOFF, "due": due, "exit": None, "finished": None}
     starts = {"state": TaskState.STARTING, "launch": launch, "exit": None, "finished": None}
@@ -438,7 +439,7 @@ def _lost(status: JobStatus, event: Lost, gang: Gang, now: float) -> Outcome:
     left = sum(task.binding is not None for task in tasks)
     next_ = f"goes on with {left} task{'s' * (left != 1)}" if spare else "waiting to be replaced"
     where = f"on {event.node}: {event.why}" if event.why else f"with node {event.node}"
-    cause = f"{_few(list(gone))} lost {where}; {next_}"
+    cause = f"{few(list(gone))} lost {where}; {next_}"
     others = frozenset().union(*(gang.together(gang.task(name)) for name in gone))
     if gang.restart_to_resize:
         others = frozenset(task.name for task in gang.tasks)
@@ -602,7 +603,7 @@ def _restart_due(status: JobStatus, gang: Gang, now: float) -> Outcome:
         for t in status.tasks
     )
     again = changed(status, state=S.DEPLOYING, launch=launch, tasks=tasks)
-    return Outcome(again, (Provision(),), f"restarting {_few(sorted(due))}")
+    return Outcome(again, (Provision(),), f"restarting {few(sorted(due))}")
 
 
 def _moments(status: JobStatus, gang: Gang) -> dict[str, float]:
@@ -826,10 +827,6 @@ def _stop_all(status: JobStatus, gang: Gang) -> Stop:
 def _give_up(gang: Gang) -> Stop:
     """A start that is under way ends first, and then sees the wish; this is for one that might take for ever."""
     return Stop((), gang.grace)
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 _HANDLERS: dict[type[Any], Callable[[JobStatus, Any, Gang, float], Outcome]] = {

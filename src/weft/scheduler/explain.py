@@ -9,6 +9,7 @@ from functools import lru_cache
 from weft.model.gang import Gang, Request
 from weft.model.node import Node
 from weft.model.quantities import format_cpu, show_bytes
+from weft.model.words import few
 from weft.scheduler.cluster import Cluster, Room
 from weft.scheduler.empty import could_ever_fit, emptied, shut_out
 from weft.scheduler.feasible import groups_of, how_many, place
@@ -85,7 +86,7 @@ def explain_waiting(state: State, job: Waiting) -> Explanation:
 def _giving_way(state: State, held: Preemption) -> str:
     names = [state.running[uid].name for uid in held.evicted if uid in state.running]
     names += [state.running[s.uid].name for s in held.shrunk if s.uid in state.running]
-    return f"its room is being freed: {_few(names) or 'others'} {'gives' if len(names) == 1 else 'give'} way to it"
+    return f"its room is being freed: {few(names) or 'others'} {'gives' if len(names) == 1 else 'give'} way to it"
 
 
 def _promised_to(state: State, job: Waiting) -> str:
@@ -236,7 +237,7 @@ def _used_by(cluster: Cluster, able: list[int], running: Occupancy | None) -> st
     if not queues:
         return ""
     busy = sum(1 for node in able if running.on_node[node])
-    whose = _few([f"queue {name}" for name, _ in queues.most_common()])
+    whose = few([f"queue {name}" for name, _ in queues.most_common()])
     many = f"{len(jobs)} job{'s' * (len(jobs) != 1)} of {whose}"
     return f", {'all' if busy == len(able) else busy} used by {many}"
 
@@ -294,7 +295,3 @@ def _node(cluster: Cluster, room: Room, gang: Gang) -> str:
         f"{name}: {format_cpu(room.cpu)} of {format_cpu(room.node.cpu)} cpu, {show_bytes(room.memory)}{gpus} free; "
         f"room for {fitting} of the {count} task{'s' * (count != 1)}"
     )
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"

@@ -135,7 +135,6 @@ class Control:
         name = checked(request.get("version"))
         self._learn(request)
         terms = self._node.leases.terms(name)
-        self._learn(request)
         if terms is None:
             quota = request.get("quota")
             terms = Terms(str(request.get("dataset", "")), 0, quota=None if quota is None else int(quota))
