@@ -13,11 +13,10 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from support.pod import TOKEN, Pod
-from support.straight import Straight
+from support.straight import Said, Straight
 from weft.backends.kubernetes.agents import Agent, packed_code
 
 OLD = 100.0
@@ -153,16 +152,14 @@ class Earlier(Straight):
     """To agents of a release that did not say how old files are."""
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, path: str, query: Any = None, headers: Any = None, content: Any = None
-    ) -> AsyncIterator[httpx2.Response]:
-        async with super().stream(method, path, query, headers, content) as answer:
+    async def stream(self, method: str, path: str, query: Any = None, *rest: Any) -> AsyncIterator[Any]:
+        async with super().stream(method, path, query, *rest) as answer:
             if not path.endswith("/v1/files"):
                 yield answer
                 return
-            files = json.loads(await answer.aread())["files"]
+            files = json.loads(await answer.read())["files"]
             known = [{key: file[key] for key in ("path", "size", "modified")} for file in files]
-            yield httpx2.Response(200, json={"files": known})
+            yield Said({"files": known})
 
 
 def test_a_pod_that_is_older_than_the_server_is_fetched_from_too(
@@ -233,13 +230,11 @@ class Removing(Straight):
         self._pods = pods
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, path: str, query: Any = None, headers: Any = None, content: Any = None
-    ) -> AsyncIterator[httpx2.Response]:
+    async def stream(self, method: str, path: str, query: Any = None, *rest: Any) -> AsyncIterator[Any]:
         if path.endswith("/v1/file") and query["path"].endswith("lost"):
             for pod in self._pods.values():
                 (pod.root / query["folder"] / query["path"]).unlink(missing_ok=True)
-        async with super().stream(method, path, query, headers, content) as answer:
+        async with super().stream(method, path, query, *rest) as answer:
             yield answer
 
 
@@ -300,10 +295,10 @@ class Lying(Straight):
         self._listings = list(listings)
 
     @asynccontextmanager
-    async def stream(self, *_: Any) -> AsyncIterator[httpx2.Response]:
+    async def stream(self, *_: Any) -> AsyncIterator[Any]:
         about = {"size": 1, "modified": 0.0, "age": 0.0, "given": True}
         files = [{"path": path, **about} for path in self._listings.pop(0)]
-        yield httpx2.Response(200, json={"files": files})
+        yield Said({"files": files})
 
 
 @pytest.mark.parametrize("path", ["../victim", "a/../../victim", ".incoming-other/x"])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
-from weft.backends.kubernetes.connections import Connections
+from weft.backends.kubernetes import connections as module
+from weft.backends.kubernetes.connections import Connections, Reply, Unanswered
 
 Answering = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
@@ -42,7 +46,13 @@ def told(
 ) -> None:
     async def whole() -> None:
         door = Door(answering)
-        server = await asyncio.start_server(door.enter, "127.0.0.1", 0)
+        inside: set[asyncio.Task[None]] = set()
+
+        async def enter(*ends: Any) -> None:
+            inside.add(asyncio.current_task())  # type: ignore[arg-type]
+            await door.enter(*ends)
+
+        server = await asyncio.start_server(enter, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         connections = Connections(f"http://127.0.0.1:{port}/behind", None, most, patience)
         try:
@@ -50,6 +60,8 @@ def told(
         finally:
             connections.close()
             server.close()
+            if inside:
+                await asyncio.wait(inside)
 
     asyncio.run(whole())
 
@@ -145,7 +157,7 @@ def test_what_breaks_off_or_is_no_answer_is_an_error_for_whoever_asked_and_nobod
             writer.close()
 
     async def story(connections: Connections, door: Door) -> None:
-        with pytest.raises(OSError):
+        with pytest.raises(Unanswered):
             await connections.ask("POST", "/", {}, b"badly")
         assert (await connections.ask("POST", "/", {}, b"well")).body == b"well"
 
@@ -159,7 +171,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one() -> None:
         await well(asked, writer)
 
     async def story(connections: Connections, door: Door) -> None:
-        with pytest.raises(TimeoutError):
+        with pytest.raises(Unanswered, match="within"):
             await connections.ask("POST", "/", {}, b"late")
         asking = asyncio.ensure_future(connections.ask("POST", "/", {}, b"late"))
         await asyncio.sleep(0.01)
@@ -174,7 +186,185 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one() -> None:
 def test_nobody_is_there() -> None:
     async def story() -> None:
         connections = Connections("http://127.0.0.1:1", None, 1, 1)
-        with pytest.raises(OSError):
+        with pytest.raises(Unanswered):
             await connections.ask("GET", "/", {}, b"")
 
     asyncio.run(story())
+
+
+async def read(reply: Reply) -> list[bytes]:
+    return [chunk async for chunk in reply.chunks()]
+
+
+class TestAnswersThatAreReadAsTheyCome:
+    def test_each_piece_when_it_comes(self) -> None:
+        go_on = asyncio.Event()
+
+        async def slowly(asked: bytes, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+            await go_on.wait()
+            writer.write(b"3\r\ntwo\r\n0\r\n\r\n")
+
+        async def story(connections: Connections, door: Door) -> None:
+            async with connections.stream("GET", "/x", {"A": "b"}) as reply:
+                assert reply.status == 200
+                chunks = reply.chunks()
+                assert await anext(chunks) == b"one"
+                go_on.set()
+                assert await anext(chunks) == b"two"
+                with pytest.raises(StopAsyncIteration):
+                    await anext(chunks)
+
+        told(slowly, story)
+
+    def test_many_at_once_beside_all_requests_that_are_allowed(self) -> None:
+        ends: list[asyncio.StreamWriter] = []
+
+        async def lasting(asked: bytes, writer: asyncio.StreamWriter) -> None:
+            if b"/watch" in asked:
+                writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                ends.append(writer)
+            else:
+                await well(asked, writer)
+
+        async def story(connections: Connections, door: Door) -> None:
+            async with AsyncExitStack() as stack:
+                for _ in range(5):
+                    await stack.enter_async_context(connections.stream("GET", "/watch", {}))
+                assert (await connections.ask("POST", "/", {}, b"beside")).body == b"beside"
+            assert len(ends) == 5
+
+        told(lasting, story, most=1)
+
+    def test_a_connection_is_used_again_once_all_was_read_and_not_if_it_was_left(self) -> None:
+        async def story(connections: Connections, door: Door) -> None:
+            async with connections.stream("PUT", "/", {}, b"all of it") as reply:
+                assert await reply.read() == b"all of it"
+            assert (await connections.ask("POST", "/", {}, b"next")).body == b"next"
+            assert door.connections == 1
+
+        told(well, story)
+
+        async def endless(asked: bytes, writer: asyncio.StreamWriter) -> None:
+            if b"/watch" in asked:
+                writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+            else:
+                await well(asked, writer)
+
+        async def left(connections: Connections, door: Door) -> None:
+            async with connections.stream("GET", "/watch", {}):
+                pass
+            assert (await connections.ask("POST", "/", {}, b"next")).body == b"next"
+            assert door.connections == 2
+
+        told(endless, left)
+
+    def test_who_does_not_read_makes_the_other_side_wait_and_gets_all_of_it_in_the_end(self) -> None:
+        size = 64 << 20
+        sent = 0
+
+        async def gushing(asked: bytes, writer: asyncio.StreamWriter) -> None:
+            nonlocal sent
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+            while sent < size:
+                writer.write(bytes(1 << 20))
+                await writer.drain()
+                sent += 1 << 20
+
+        async def story(connections: Connections, door: Door) -> None:
+            async with connections.stream("GET", "/", {}) as reply:
+                before = -1
+                while before != sent:
+                    before = sent
+                    await asyncio.sleep(0.05)
+                assert sent < size / 2, "it is all here already"
+                assert sum(map(len, await read(reply))) == size
+
+        told(gushing, story)
+
+    @pytest.mark.parametrize("broken", [b"", b"good morning\r\n\r\n"])
+    def test_one_that_does_not_begin(self, broken: bytes) -> None:
+        async def badly(asked: bytes, writer: asyncio.StreamWriter) -> None:
+            writer.write(broken)
+            writer.close()
+
+        async def story(connections: Connections, door: Door) -> None:
+            with pytest.raises(Unanswered):
+                async with connections.stream("GET", "/", {}):
+                    pass
+
+        told(badly, story)
+
+    def test_one_that_breaks_off_is_an_error_after_what_came(self) -> None:
+        async def badly(asked: bytes, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfour")
+            writer.close()
+
+        async def story(connections: Connections, door: Door) -> None:
+            async with connections.stream("GET", "/", {}) as reply:
+                chunks = reply.chunks()
+                assert await anext(chunks) == b"four"
+                with pytest.raises(Unanswered):
+                    await anext(chunks)
+
+        told(badly, story)
+
+    def test_one_that_says_nothing_any_more_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "SILENCE", 0.05)
+
+        async def silent(asked: bytes, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfour")
+
+        async def story(connections: Connections, door: Door) -> None:
+            async with connections.stream("GET", "/", {}) as reply:
+                with pytest.raises(Unanswered, match=r"within 0\.05 s"):
+                    await read(reply)
+
+        told(silent, story)
+
+
+async def pieces(count: int, size: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield bytes(size)
+
+
+class TestWhatIsSentPieceByPiece:
+    def test_it_arrives(self) -> None:
+        async def story(connections: Connections, door: Door) -> None:
+            async with connections.stream("PUT", "/", {}, pieces(40, 1 << 20), 40 << 20) as reply:
+                assert await reply.read() == bytes(40 << 20)
+            async with connections.stream("PUT", "/", {}, b"and again") as reply:
+                assert await reply.read() == b"and again"
+            assert door.connections == 1
+
+        told(well, story)
+
+    def test_who_says_no_before_all_has_come_is_heard_and_that_connection_is_not_used_again(self) -> None:
+        taken = 0
+
+        async def refusing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if b"/full" in head:
+                writer.write(b"HTTP/1.1 507 Insufficient Storage\r\nContent-Length: 4\r\n\r\nfull")
+            else:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            with contextlib.suppress(ConnectionError):
+                while await reader.read(1 << 16):  # until the other side has closed it
+                    pass
+            writer.close()
+
+        async def gently() -> AsyncIterator[bytes]:
+            nonlocal taken
+            async for piece in pieces(1000, 1 << 16):
+                taken += 1
+                yield piece
+                await asyncio.sleep(0.001)
+
+        async def story(connections: Connections, door: Door) -> None:
+            door.enter = refusing  # type: ignore[method-assign]
+            async with connections.stream("PUT", "/full", {}, gently(), 1000 << 16) as reply:
+                assert (reply.status, await reply.read()) == (507, b"full")
+            assert taken < 1000
+            assert (await connections.ask("GET", "/", {}, b"")).body == b"ok"
+
+        told(well, story)

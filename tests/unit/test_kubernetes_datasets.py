@@ -14,14 +14,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from support.builders import a_complete_job, a_gang, a_node, a_request
 from support.datasets import SAMPLES, Agent, Store, agent, files_below
+from support.straight import asked
 from weft.backends.api import Assignment, Lent, Reads
 from weft.backends.kubernetes import datasets
-from weft.backends.kubernetes.client import ApiError
 from weft.backends.kubernetes.datanodes import PEER_PORT, PORT
 from weft.backends.kubernetes.datasets import ClusterData, data_token_of
 from weft.backends.kubernetes.errands import Errands
@@ -61,28 +60,21 @@ class Straight:
 
     @asynccontextmanager
     async def stream(
-        self, method: str, path: str, query: Any = None, headers: Any = None, content: Any = None
-    ) -> AsyncIterator[httpx2.Response]:
+        self,
+        method: str,
+        path: str,
+        query: Any = None,
+        headers: Any = None,
+        content: Any = b"",
+        size: int | None = None,
+    ) -> AsyncIterator[Any]:
         before, _, after = path.partition("/proxy")
         name, _, port = before.rpartition("/")[2].partition(":")
         if method == "POST":
             self.asked.append((name, json.loads(content)["do"]))
-        try:
-            async with (
-                httpx2.AsyncClient(trust_env=False, timeout=60, verify=False) as client,
-                client.stream(
-                    method,
-                    f"http://{self.addresses[name]}:{port}{after}",
-                    params=query,
-                    headers=headers,
-                    content=content,
-                ) as answer,
-            ):
-                if answer.status_code >= 400:
-                    raise ApiError(answer.status_code, "refused")
-                yield answer
-        except httpx2.HTTPError as problem:
-            raise ApiError(0, str(problem)) from problem
+        where = f"http://{self.addresses[name]}:{port}"
+        async with asked(where, method, after, query, headers, content, size) as reply:
+            yield reply
 
 
 class Cluster:

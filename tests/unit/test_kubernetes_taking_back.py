@@ -99,7 +99,8 @@ def tell(story: Story, tmp_path: Path) -> list[Any]:
         engine._landscape.nodes["n"] = SimpleNamespace()  # type: ignore[assignment]
         tasks = {name: TaskPod(JOB, name, 1, name, "n", Request(cpu=1), 0) for name in ("w-0", "w-1")}
         made = engine._tracked.launches["u", 1] = Launch(JOB, 1, tasks)
-        engine._tracked.pods.update({one.key: one for one in tasks.values()})
+        for one in tasks.values():
+            engine._tracked.add(one)
         async with asyncio.timeout(3600):
             await story(engine, cluster, made)
 
@@ -202,7 +203,8 @@ def test_a_task_whose_deletion_was_refused_is_stopped_later(tmp_path: Path) -> N
 
 def test_a_leftover_that_may_not_be_deleted_keeps_no_other(tmp_path: Path) -> None:
     async def story(engine: KubernetesBackend, cluster: Cluster, made: Launch) -> None:
-        engine._tracked.pods.clear()
+        for one in made.tasks.values():
+            engine._tracked.forget(one)
         for name in made.tasks:
             cluster.make(name)
         cluster.refusals = 1

@@ -69,8 +69,8 @@ class Agent:
     async def follow(self, received: Received) -> AsyncIterator[Told]:
         """Take in what the agent sends until the connection ends; what it says of its task's state comes out."""
         query = {"log": str(received.log_offset), "metrics": str(received.metrics_offset)}
-        async with self._client.stream("GET", self._path("/v1/stream"), query, self._headers) as answer:
-            async for header, data in _frames(answer.aiter_raw()):
+        async with self._client.stream("GET", self._path("/v1/stream"), query, self._headers) as reply:
+            async for header, data in _frames(reply.chunks()):
                 match header.get("kind"):
                     case "log":
                         received.log(header["offset"], data, header.get("time") or time.time())
@@ -83,8 +83,8 @@ class Agent:
 
     async def stacks(self) -> tuple[list[str], bool]:
         """What each process of the pod is doing, and whether that includes Python stacks."""
-        async with self._client.stream("GET", self._path("/v1/stacks"), None, self._headers) as answer:
-            told = from_json(await answer.aread())
+        async with self._client.stream("GET", self._path("/v1/stacks"), None, self._headers) as reply:
+            told = from_json(await reply.read())
         return told["processes"], told["python"]
 
     async def done(self) -> None:
@@ -129,8 +129,8 @@ class Agent:
 
     async def _listing(self, folder: str, final: bool) -> list[Document]:
         query = {"folder": folder, **({"final": "1"} if final else {})}
-        async with self._client.stream("GET", self._path("/v1/files"), query, self._headers) as answer:
-            found: list[Document] = json.loads(await answer.aread())["files"]  # names may be no UTF-8
+        async with self._client.stream("GET", self._path("/v1/files"), query, self._headers) as reply:
+            found: list[Document] = json.loads(await reply.read())["files"]  # names may be no UTF-8
         return found
 
     async def _bring(self, folder: str, target: Path, name: str, files: list[Document]) -> dict[str, str]:
@@ -182,9 +182,9 @@ class Agent:
 
     async def _fetch(self, folder: str, file: Document, place: Path) -> None:
         query = {"folder": folder, "path": file["path"], **({"whole": "1"} if file.get("whole") else {})}
-        async with self._client.stream("GET", self._path("/v1/file"), query, self._headers) as answer:
+        async with self._client.stream("GET", self._path("/v1/file"), query, self._headers) as reply:
             with place.open("wb") as writer:
-                async for data in answer.aiter_bytes(1 << 20):
+                async for data in reply.chunks():
                     writer.write(data)
         os.utime(place, (file["modified"], file["modified"]))
 
@@ -192,13 +192,14 @@ class Agent:
         self,
         method: str,
         path: str,
-        content: Any,
+        content: bytes | AsyncIterator[bytes],
         query: Mapping[str, str] | None = None,
         size: int | None = None,
     ) -> None:
-        headers = self._headers if size is None else {**self._headers, "Content-Length": str(size)}
-        async with self._client.stream(method, self._path(path), query, headers, content) as answer:
-            await answer.aread()
+        async with self._client.stream(
+            method, self._path(path), query, self._headers, content, size
+        ) as reply:
+            await reply.read()
 
     def _path(self, path: str) -> str:
         return proxied(*self._where, path)

@@ -206,7 +206,7 @@ class KubernetesBackend(JobFiles):
             await asyncio.gather(*map(self._take_back, left))
             left = [one for one in left if one.pod is not None and not one.stopped.is_set()]  # it came late
         for one in made.tasks.values():
-            self._tracked.pods.pop(one.key, None)
+            self._tracked.forget(one)
         if temporary:
             await asyncio.sleep(RETRY)
         self._tracked.launches.pop((made.job.uid, made.number), None)
@@ -230,11 +230,11 @@ class KubernetesBackend(JobFiles):
     # ── what pods tell ──
 
     def _pod_changed(self, pod: Document) -> None:
-        one = self._tracked.pods.get(key_of(pod))
+        one = self._tracked.find(key_of(pod))
         if one is None:
-            self._tracked.orphans[pod["metadata"]["uid"]] = pod
+            self._tracked.orphan(pod)
             return
-        self._tracked.orphans.pop(pod["metadata"]["uid"], None)
+        self._tracked.claim(pod)
         one.pod = pod
         if reasons.stopped(pod):
             one.stopped.set()
@@ -242,9 +242,9 @@ class KubernetesBackend(JobFiles):
         self._look(one)
 
     def _pod_gone(self, pod: Document) -> None:
-        self._tracked.orphans.pop(pod["metadata"]["uid"], None)
+        self._tracked.claim(pod)
         self._rooms.free(pod)
-        one = self._tracked.pods.get(key_of(pod))
+        one = self._tracked.find(key_of(pod))
         if one is None:
             return
         if one.pod is None or one.pod["metadata"]["uid"] == pod["metadata"]["uid"]:
@@ -252,7 +252,7 @@ class KubernetesBackend(JobFiles):
             if not one.over:
                 self._put_out(one, reasons.disturbed(one.pod, "its pod was deleted"))
             if self._tracked.launch_of(one) is None:
-                self._tracked.pods.pop(one.key, None)
+                self._tracked.forget(one)
 
     def _event(self, event: Document) -> None:
         """Volumes that cannot be mounted are told by events alone."""
@@ -476,7 +476,8 @@ class KubernetesBackend(JobFiles):
             del self._tracked.launches[job.uid, launch]
         for task, pod in there:
             one = made.tasks[task.name]
-            one.pod = self._tracked.orphans.pop(pod["metadata"]["uid"])
+            self._tracked.claim(pod)
+            one.pod = pod
             one.stopping = "deletionTimestamp" in pod["metadata"] and (task.leaving or task.again)
             self._places.note(one, pod)
             if task.state is TaskState.RUNNING:
@@ -501,8 +502,9 @@ class KubernetesBackend(JobFiles):
         tasks = [task.name for task in job.status.tasks if task.launch == launch and task.state.alive]
         made = self._tracked.begin(job, launch, tasks)
         for pod in pods:
-            if (one := self._tracked.pods.get(key_of(pod))) is not None:
-                one.pod = self._tracked.orphans.pop(pod["metadata"]["uid"])
+            if (one := self._tracked.find(key_of(pod))) is not None:
+                self._tracked.claim(pod)
+                one.pod = pod
         self._give_up(made, Failure(Code.CANCELLED, "stopped before it began"))
         return False
 

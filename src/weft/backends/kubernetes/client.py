@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 from pydantic_core import from_json, to_json
 
-from weft.backends.kubernetes.connections import Answer, Connections
+from weft.backends.kubernetes.connections import Answer, Connections, Reply, Unanswered
 
 if TYPE_CHECKING:
     import httpx2
@@ -40,7 +40,7 @@ GROUPS = {
 }
 PLURALS = {"NetworkPolicy": "networkpolicies"}
 CONNECTIONS = 64
-"""Requests in flight; watches and streams, which last, have a pool of their own."""
+"""Requests in flight; watches and what else lasts are not counted."""
 PATIENCE = 30.0
 UNKNOWN = 401
 MERGE = "application/merge-patch+json"
@@ -87,7 +87,6 @@ class Client:
         self.namespace: str = config.namespace or "default"
         params = client_adapter.ConnectionParams(trust_env=False).httpx_params(config)
         self._requests = Connections(self.server, params["verify"], CONNECTIONS, PATIENCE)
-        self._streams = _streams(params)
         self._auth: httpx2.Auth | None = params["auth"]
         self._authorization: str | None = None
         self.calls: dict[str, int] = {}
@@ -95,7 +94,6 @@ class Client:
 
     async def close(self) -> None:
         self._requests.close()
-        await self._streams.aclose()
 
     # ── documents ──
 
@@ -167,8 +165,8 @@ class Client:
             "resourceVersion": version,
             "timeoutSeconds": str(seconds),
         }
-        async with self.stream("GET", path_of(kind, namespace), query, counted="WATCH") as answer:
-            async for line in _lines(answer.aiter_bytes()):
+        async with self.stream("GET", path_of(kind, namespace), query, counted="WATCH") as reply:
+            async for line in _lines(reply.chunks()):
                 event = from_json(line)
                 if event["type"] == "ERROR":
                     raise _refused(event["object"], event["object"].get("code", 500))
@@ -187,11 +185,8 @@ class Client:
         self._count("LIST" if query else method, path)
         content = to_json(document) if document is not None else b""
         target = f"{path}?{urlencode(query)}" if query else path
-        if self._authorization is None:
-            self._authorization = await self._authorize(None)
         answer = await self._exchange(method, target, content, media)
-        if answer.status == UNKNOWN and (renewed := await self._authorize(UNKNOWN)) is not None:
-            self._authorization = renewed  # tokens are changed now and then
+        if answer.status == UNKNOWN and await self._renewed():
             answer = await self._exchange(method, target, content, media)
         if answer.status >= 400:
             raise _failed(answer.status, answer.body)
@@ -202,15 +197,57 @@ class Client:
         return result
 
     async def _exchange(self, method: str, target: str, content: bytes, media: str) -> Answer:
-        headers = {"Accept": "application/json", "Content-Type": media}
-        if self._authorization:
-            headers["Authorization"] = self._authorization
-        try:
+        headers = {"Accept": "application/json", "Content-Type": media, **await self._credentials()}
+        with self._told():
             return await self._requests.ask(method, target, headers, content)
-        except TimeoutError as problem:
-            raise ApiError(0, f"{self.server} does not answer in time") from problem
-        except OSError as problem:
-            raise ApiError(0, f"{self.server} does not answer: {_words(problem)}") from problem
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | AsyncIterator[bytes] = b"",
+        size: int | None = None,
+        counted: str | None = None,
+    ) -> AsyncIterator[Reply]:
+        """A request whose answer is read as it comes; used for watches, and through the proxy for agents. `size`: of what is
+        sent piece by piece, and therefore once."""
+        self._count(counted or method, path)
+        target = f"{path}?{urlencode(query)}" if query else path
+        for again in (True, False):
+            known = {**(headers or {}), **await self._credentials()}
+            with self._told():
+                async with self._requests.stream(method, target, known, content, size) as reply:
+                    if reply.status < 400:
+                        yield reply
+                        return
+                    said = await reply.read()
+            if not (
+                again and reply.status == UNKNOWN and isinstance(content, bytes) and await self._renewed()
+            ):
+                raise _failed(reply.status, said)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What goes wrong on the way, as an ApiError."""
+        try:
+            yield
+        except Unanswered as problem:
+            raise ApiError(0, f"{self.server} does not answer: {problem}") from problem
+
+    async def _credentials(self) -> dict[str, str]:
+        if self._authorization is None:
+            self._authorization = await self._authorize(None)
+        return {"Authorization": self._authorization} if self._authorization else {}
+
+    async def _renewed(self) -> bool:
+        """Tokens are changed now and then."""
+        if (renewed := await self._authorize(UNKNOWN)) is None:
+            return False
+        self._authorization = renewed
+        return True
 
     async def _authorize(self, status: int | None) -> str | None:
         """As lightkube's credentials say; after an answer with this status, anew, if there is anything newer."""
@@ -230,35 +267,6 @@ class Client:
         finally:
             await flow.aclose()
         return request.headers.get("Authorization", "")
-
-    @asynccontextmanager
-    async def stream(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        content: Any = None,
-        counted: str | None = None,
-    ) -> AsyncIterator[httpx2.Response]:
-        """A request whose answer is read as it comes; used for watches, and through the proxy for agents."""
-        import httpx2
-
-        self._count(counted or method, path)
-        try:
-            async with AsyncExitStack() as stack:
-                asked = self._streams.stream(method, path, params=query, headers=headers, content=content)
-                try:
-                    answer = await stack.enter_async_context(asked)
-                except httpx2.HTTPError:
-                    raise
-                except Exception as problem:
-                    raise self._no_credentials(problem) from problem
-                if answer.status_code >= 400:
-                    raise _failed(answer.status_code, await answer.aread())
-                yield answer
-        except httpx2.HTTPError as problem:
-            raise ApiError(0, f"{self.server} does not answer: {_words(problem)}") from problem
 
     def _no_credentials(self, problem: Exception) -> ApiError:
         """The kubeconfig's program that makes them may fail in any way."""
@@ -301,14 +309,6 @@ def group_of(document: Document) -> str:
 def proxied(namespace: str, pod: str, port: int, path: str) -> str:
     """Where the API server passes a request on to a pod."""
     return f"/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}"
-
-
-def _streams(params: Mapping[str, Any]) -> httpx2.AsyncClient:
-    import httpx2
-
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=60)
-    timeout = httpx2.Timeout(15, connect=5, read=90, pool=None)
-    return httpx2.AsyncClient(**{**params, "timeout": timeout, "limits": limits})
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

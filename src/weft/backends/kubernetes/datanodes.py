@@ -106,8 +106,8 @@ class Line:
     async def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Permanent if it says no, Temporary if it may say yes later."""
         try:
-            async with self._stream("POST", "/v1/ask", content=to_json(request)) as answer:
-                said: dict[str, Any] = from_json(await answer.aread())
+            async with self._stream("POST", "/v1/ask", content=to_json(request)) as reply:
+                said: dict[str, Any] = from_json(await reply.read())
         except ApiError as problem:
             raise Temporary(self.explained(problem)) from None
         if said["ok"]:
@@ -118,9 +118,9 @@ class Line:
 
     async def follow(self) -> AsyncIterator[dict[str, Any]]:
         """What it wants and reports, until the connection ends."""
-        async with self._stream("GET", "/v1/wants") as answer:
+        async with self._stream("GET", "/v1/wants") as reply:
             buffer = bytearray()
-            async for data in answer.aiter_raw():
+            async for data in reply.chunks():
                 buffer += data
                 *lines, rest = buffer.split(b"\n")
                 buffer = rest
@@ -160,12 +160,11 @@ class Line:
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
-        content: Any = None,
+        content: bytes | AsyncIterator[bytes] = b"",
         size: int | None = None,
     ) -> Any:
-        headers = self._headers if size is None else {**self._headers, "Content-Length": str(size)}
         where = proxied(self._agent.namespace, self._agent.pod, PORT, path)
-        return self._client.stream(method, where, query, headers, content)
+        return self._client.stream(method, where, query, self._headers, content, size)
 
 
 def _size(path: Path) -> int:

@@ -24,12 +24,14 @@ async def sweep(
     while True:
         await asyncio.sleep(pause)
         pause = SWEEP
-        for uid, pod in list(tracked.orphans.items()):
+        for pod in tracked.orphans():
             if reasons.hands_out(pod) and key_of(pod)[0] in tracked.jobs:
                 continue  # others may ask it for shards
             metadata = pod["metadata"]
             try:
-                await insist(client.delete, "Pod", metadata["name"], metadata["namespace"], 1, uid)
+                await insist(
+                    client.delete, "Pod", metadata["name"], metadata["namespace"], 1, metadata["uid"]
+                )
             except ApiError as problem:
                 log.info("pod %s is left over, and is deleted later: %s", metadata["name"], problem)
         try:

@@ -84,9 +84,10 @@ class Tracked:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.pods: dict[Key, TaskPod] = {}
-        self.orphans: dict[str, Document] = {}
-        """Pods of ours that nobody has asked about, by uid."""
+        self._pods: dict[str, dict[Key, TaskPod]] = {}
+        """By job: with thousands of jobs nothing may look through the pods of all of them."""
+        self._orphans: dict[str, dict[str, Document]] = {}
+        """Pods of ours that nobody has asked about, by the job that they say they are of, and by uid."""
         self.launches: dict[tuple[str, int], Launch] = {}
         self.jobs: set[str] = set()
         """Jobs that may have objects in the cluster."""
@@ -105,23 +106,50 @@ class Tracked:
                 filled(asked.request, self._settings).memory,
             )
             one = TaskPod(job, task, launch, name, binding.node, request, memory)
-            made.tasks[task] = self.pods.setdefault(one.key, one)
+            made.tasks[task] = self.add(one)
         self.launches[job.uid, launch] = made
         return made
+
+    def add(self, one: TaskPod) -> TaskPod:
+        """It, or who is known by its name already."""
+        return self._pods.setdefault(one.job.uid, {}).setdefault(one.key, one)
+
+    def find(self, key: Key) -> TaskPod | None:
+        return self._pods.get(key[0], {}).get(key)
+
+    def forget(self, one: TaskPod) -> None:
+        pods = self._pods.get(one.job.uid, {})
+        pods.pop(one.key, None)
+        if not pods:
+            self._pods.pop(one.job.uid, None)
+
+    def orphan(self, pod: Document) -> None:
+        self._orphans.setdefault(key_of(pod)[0], {})[pod["metadata"]["uid"]] = pod
+
+    def claim(self, pod: Document) -> None:
+        """It is somebody's, or gone."""
+        uid = key_of(pod)[0]
+        pods = self._orphans.get(uid, {})
+        pods.pop(pod["metadata"]["uid"], None)
+        if not pods:
+            self._orphans.pop(uid, None)
+
+    def orphans(self) -> list[Document]:
+        return [pod for pods in self._orphans.values() for pod in pods.values()]
 
     def launch_of(self, one: TaskPod) -> Launch | None:
         """The one it is part of, while that is on its way."""
         return self.launches.get((one.job.uid, one.launch))
 
     def orphans_of(self, uid: str, launch: int) -> list[Document]:
-        return [pod for pod in self.orphans.values() if key_of(pod)[::2] == (uid, launch)]
+        return [pod for pod in self._orphans.get(uid, {}).values() if key_of(pod)[2] == launch]
 
     def left_of(
         self, job: Assignment, launch: int
     ) -> tuple[list[TaskStatus], list[tuple[TaskStatus, Document]], bool]:
         """After a restart: the tasks of a launch that should be alive, the pods of those that are there, and whether all of
         them have a node."""
-        found = {key_of(pod): pod for pod in self.orphans.values()}
+        found = {key_of(pod): pod for pod in self._orphans.get(job.uid, {}).values()}
         alive = [task for task in job.status.tasks if task.launch == launch and task.state.alive]
         there = [(task, pod) for task in alive if (pod := found.get(keyed(job.uid, task.name, launch)))]
         bound = [task for task, pod in there if pod["spec"].get("nodeName")]
@@ -137,16 +165,16 @@ class Tracked:
         ]
 
     def current(self, job: Assignment, task: str) -> TaskPod | None:
-        return self.pods.get(keyed(job.uid, task, job.status.task(task).launch))
+        return self.find(keyed(job.uid, task, job.status.task(task).launch))
 
     def of(self, uid: str) -> list[TaskPod]:
-        return [one for one in list(self.pods.values()) if one.job.uid == uid]
+        return list(self._pods.get(uid, {}).values())
 
     def before(self, one: TaskPod) -> Iterator[TaskPod]:
         """The pods of the task's earlier launches that are known still."""
         uid, task, launch = one.key
         for number in range(1, launch):
-            if (earlier := self.pods.get((uid, task, number))) is not None:
+            if (earlier := self.find((uid, task, number))) is not None:
                 yield earlier
 
     def told(self, uid: str, tasks: Sequence[str]) -> dict[str, Told]:
