@@ -373,7 +373,7 @@ def test_schemathesis_finds_no_crash_and_no_undocumented_answer(server: Server, 
     )
     tail = ran.stdout[-6000:]
     assert ran.returncode == 0, tail
-    assert "Traceback" not in server.printed()
+    assert server.printed().partition("Traceback")[2] == ""
     counted = re.search(r"(\d+) generated", ran.stdout) or re.search(r"(\d+) test cases", ran.stdout)
     assert counted is None or int(counted[1]) > 200, tail
     running = [j["metadata"]["name"] for j in server.get("/v1/jobs", limit=10_000).json["items"]]

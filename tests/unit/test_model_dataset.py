@@ -33,6 +33,10 @@ def test_rules_broken_inside_of_a_part_that_breaks_a_rule_are_told_with_it() -> 
     assert any(field.startswith("spec.source.code.code") for field in told), told
 
 
+def test_an_image_that_no_job_could_run_in_is_refused_with_the_dataset() -> None:
+    assert "spec.source.code.image" in _told({"code": {"command": ["make"], "image": "no such, image"}})
+
+
 _ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just("https://a:b@c/"),
     lambda inner: (

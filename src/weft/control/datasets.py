@@ -28,7 +28,6 @@ from weft.control.live import LiveJob
 from weft.control.nosuch import NoDataset, NoJob, NoNode
 from weft.model.dataset import Dataset
 from weft.model.failures import Code, Permanent
-from weft.model.job import JobMetadata, TrainingJob, TrainingJobSpec
 from weft.model.lifecycle import Refused
 from weft.model.problems import Invalid
 from weft.model.quantities import show_bytes
@@ -360,18 +359,16 @@ class OperatorDatasets:
         """Run the command of a dataset as a job, and wait for its end."""
         source = dataset.spec.source.code
         assert source is not None
-        spec = {"command": source.command, "code": source.code, "image": source.image}
         from weft.jobtypes.complete import read_job
 
-        document = TrainingJob(
-            metadata=JobMetadata(
-                generate_name=f"data-{name[:40]}-",
-                project=dataset.metadata.project,
-                labels={"weft.dev/dataset": name},
-            ),
-            spec=TrainingJobSpec(**{key: value for key, value in spec.items() if value is not None}),
-        ).model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-        document["spec"]["command"] = source.command
+        document = {
+            "metadata": {
+                "generateName": f"data-{name[:40]}-",
+                "project": dataset.metadata.project,
+                "labels": {"weft.dev/dataset": name},
+            },
+            "spec": source.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
         try:
             asked = read_job(document, f"dataset {name}")
             job, _ = await self._control.submit(asked, dataset.metadata.owner or "weft")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from weft.model.quantities import Memory
-from weft.model.resource import Metadata, Strict, Text
+from weft.model.resource import Image, Metadata, Strict, Text
 
 CLUSTER = "weft.dev/cluster"
 """The label of its nodes, and the taint that keeps away whoever has not asked for it."""
@@ -28,7 +28,7 @@ class ClusterSpec(Strict):
     """Which context of it. Left out: its current one."""
     namespace: Text | None = None
     """Where objects of jobs without a project are made. Left out: the context's."""
-    image: Text | None = None
+    image: Image | None = None
     """Weft's own image, also for jobs that name none."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     rack_label: Text | None = None

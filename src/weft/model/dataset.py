@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from weft.model.job import Code, JobMetadata, SafePath
 from weft.model.quantities import Duration, Memory
-from weft.model.resource import Name, Ruled, Strict, Text
+from weft.model.resource import Image, Name, Ruled, Strict, Text
 
 SCHEMES = ("file", "s3", "http", "https", "git+https", "git+ssh", "git+file")
 VERSION_PATTERN = r"^[0-9a-f]{12,32}$"
@@ -55,7 +55,7 @@ class CodeSource(Strict):
     command: Words
     code: Code | None = None
     """The files that it runs in."""
-    image: Text | None = None
+    image: Image | None = None
 
 
 class OutputSource(Strict):

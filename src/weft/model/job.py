@@ -22,7 +22,7 @@ from pydantic import (
 
 from weft.model.podpatch import PodPatch
 from weft.model.quantities import Cpu, Duration, Memory, TaskGpu
-from weft.model.resource import LabelKey, Metadata, Name, Ruled, Strict, Text
+from weft.model.resource import Image, LabelKey, Metadata, Name, Ruled, Strict, Text
 
 MAX_TASKS = 10_000
 MAX_ROLES = 32
@@ -174,7 +174,7 @@ class Role(Strict):
     command: Annotated[list[Text], Field(min_length=1)] | None = None
     args: list[Text] | None = None
     env: dict[OwnEnvName, EnvValue] = Field(default_factory=dict)
-    image: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")] | None = None
+    image: Image | None = None
     restart: Restart | None = None
     service: bool | None = None
     """A role that serves the others (a parameter server): not waited for, stopped when they are done."""
@@ -342,7 +342,7 @@ class TrainingJobSpec(Strict):
     """What it reads: files in DATA_DIR, samples by `weft.data()`."""
     outputs: Annotated[list[Output], Field(max_length=MAX_DATASETS)] = Field(default_factory=list)
     """What of its results becomes data that others can read."""
-    image: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")] | None = None
+    image: Image | None = None
     """A container image; needs podman or docker on the machine."""
     isolation: Literal["process", "sandbox"] = "process"
     """sandbox: private /tmp and process ids, read-only system (bubblewrap)."""

@@ -30,6 +30,8 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN)]
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 """Text that may reach a process: anything but a NUL, which no argument or variable can carry."""
+Image = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")]
+"""The name of a container image, with its registry, tag or digest if it has any."""
 
 
 class Strict(BaseModel):
