@@ -191,6 +191,7 @@ def scheduling(found: dict[str, float]) -> list[tuple[str, str]]:
          f"{found['preemptSmallWarmMs']:.1f} ms; {found['preemptLargeWarmMs']:.1f} ms"),
         ("10,000 jobs that do not fit, after an end: of 4 kinds; of 500 kinds",
          f"{found['fewKindsAfterAnEndMs']:.1f} ms; {found['manyKindsAfterAnEndMs']:.0f} ms"),
+        ("… the longest cycle while they are ranked anew, once in ten minutes", f"{found['lookingAgainLongestMs']:.0f} ms"),
         ("a request that nobody asked before, 5,000 nodes", f"{found['newKindMs']:.1f} ms"),
     ]  # fmt: skip
 

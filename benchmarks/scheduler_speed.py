@@ -67,6 +67,7 @@ def main() -> None:
         Claim("A cycle with 10,000 waiting jobs of 500 kinds that do not fit",
               middle["manyKindsMs"], 10.0, " ms"),
         Claim("… half of which ask for what no node has, and all wait for an hour", middle["longMs"], 10.0, " ms"),
+        Claim("… while all 10,000, which have run before, are ranked anew", middle["lookingAgainMs"], 10.0, " ms"),
         Claim("A placement on 5,000 nodes against one on 500", middle["growth"], 3.0, "×"),
         Claim("Books of 10,000 running jobs on 5,000 nodes rebuilt", middle["rebuildSeconds"], 3.0, " s"),
     ]  # fmt: skip
@@ -261,6 +262,30 @@ def hopeless_for_long_ms(kinds: int = 500) -> float:
     return repeated(state, 4000.0)
 
 
+def looking_again_ms(kinds: int, of: Callable[[list[float]], float]) -> float:
+    """Of the cycles in which it is worked out anew what is expected of 10,000 jobs that have run before."""
+    state = full_of(8)
+    shapes = [gang(2 + number % 7, cpu=1000 + number) for number in range(kinds)]
+    for number in range(10_000):
+        had = 600.0 + number
+        shape = shapes[number % kinds]
+        state.submit(
+            Waiting(
+                f"j-{number}",
+                f"j-{number}",
+                shape,
+                0,
+                5e5,
+                owner=f"u-{number % 50}",
+                waited=1e5,
+                attained=had,
+            )
+        )
+    apply(state, 5e5 + 400.0)  # who waits longer than the policy's patience is promised a start
+    again = 5e5 + 401.0 + state.policy.quantum
+    return of([cycle_ms(state, again + number) for number in range(60)])
+
+
 def hopeless_after_an_end_ms(kinds: int) -> float:
     """The same, where a job of one GPU has ended since, so that everybody must be asked again."""
     state = hopeless(kinds, 1)
@@ -281,11 +306,12 @@ def new_kind_ms(kinds: int = 20) -> float:
 
 
 def repeated(state: State, now: float, times: int = 5) -> float:
-    taken = []
-    for _ in range(times):
-        snapshot = state.snapshot(now)
-        taken.append(1e3 * seconds(lambda: schedule(snapshot, state.policy)))  # noqa: B023
-    return statistics.median(taken)
+    return statistics.median(cycle_ms(state, now) for _ in range(times))
+
+
+def cycle_ms(state: State, now: float) -> float:
+    """As the control plane asks: who stands where by now, and the decision."""
+    return 1e3 * seconds(lambda: schedule(state.snapshot(now), state.policy))
 
 
 def growth() -> float:
@@ -326,6 +352,8 @@ MEASURES: dict[str, Callable[[], float]] = {
     "fewKindsMs": lambda: hopeless_ms(4),
     "manyKindsMs": lambda: hopeless_ms(MANY),
     "longMs": lambda: hopeless_for_long_ms(MANY),
+    "lookingAgainMs": lambda: looking_again_ms(4, statistics.median),
+    "lookingAgainLongestMs": lambda: looking_again_ms(4, max),
     "fewKindsAfterAnEndMs": lambda: hopeless_after_an_end_ms(4),
     "manyKindsAfterAnEndMs": lambda: hopeless_after_an_end_ms(MANY),
     "newKindMs": new_kind_ms,
@@ -337,6 +365,7 @@ BEYOND = (
     "arrivingPerSecond",
     "preemptSmallWarmMs",
     "preemptLargeWarmMs",
+    "lookingAgainLongestMs",
     "fewKindsAfterAnEndMs",
     "manyKindsAfterAnEndMs",
     "newKindMs",

@@ -1,6 +1,7 @@
 """(e) Completion times and the waits of large jobs: FIFO, shortest first, least attained service, fair share, Weft's two.
 
     .venv/bin/python benchmarks/experiments/policies.py [--trace philly.csv] [--jobs N] [--loads 1.0] [--policies default]
+                                                        [--without 0,1,2]
 
 Expected: orders that let short jobs pass have far shorter mean completion times than FIFO (Tiresias: up to 5.5 times
 shorter than YARN's capacity scheduler); the one that is told how long every job runs is the one to come close to.
@@ -8,10 +9,14 @@ Weft's default needs no such knowledge, and its large jobs (8 GPUs and more) wai
 
 Load is set by the number of nodes. Every pair of a policy and a load is written down as it ends and kept until it is
 run again, so that one of them can be repeated alone. Virtual clusters are queues under `fair` only.
+
+One run of a trace is one sample. `--without` runs it again without one job in fifty, once without the first, the 51st and so on,
+once without the second, …: nearly the same workload, which shows how far the last digits may be trusted.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,27 +24,35 @@ from typing import Any
 
 import lab
 
+from weft.scheduler.policy import NAMED
 from weft.sim import draw
 from weft.sim.clusterfile import equal_nodes
-from weft.sim.compare import simulate
+from weft.sim.compare import ORACLE, simulate
 from weft.sim.generate import PHILLY
 from weft.sim.metrics import measure
 from weft.sim.workload import Arrival, load_on, nodes_for
 
-POLICIES = ("fifo", "fair", "least-attained", "shortest+oracle", "patient", "default")
+POLICIES = ("fifo", "fair", "least-attained", "shortest+oracle", "expected", "default")
 LOADS = (0.8, 1.0, 1.5)
 JOBS = 10_000
 TICK = 30.0
 """Seconds from one decision to the next at least, for every policy alike: nothing against these durations."""
 
 
-def once(arrivals: Sequence[Arrival], load: float, policy: str) -> dict[str, Any]:
+PART = 50
+"""`--without` leaves out one job in so many."""
+
+
+def once(arrivals: Sequence[Arrival], load: float, policy: str, without: int | None = None) -> dict[str, Any]:
+    if without is not None:
+        arrivals = [arrival for number, arrival in enumerate(arrivals) if number % PART != without]
     nodes = nodes_for(arrivals, load)
     outcome = simulate(policy, equal_nodes(nodes), arrivals, tick=TICK)
     found = measure(outcome)
     return {
         "load": load,
         "policy": policy,
+        "without": without,
         "jobs": found.jobs,
         "nodes": nodes,
         "actualLoad": round(load_on(arrivals, nodes * 8), 3),
@@ -63,19 +76,25 @@ def once(arrivals: Sequence[Arrival], load: float, policy: str) -> dict[str, Any
     }
 
 
-def known(path: Path) -> list[dict[str, Any]]:
-    return json.loads(path.read_bytes())["runs"] if path.exists() else []
+def known(path: Path, jobs: int) -> list[dict[str, Any]]:
+    """The runs of this very workload, by policies that there still are."""
+    runs = json.loads(path.read_bytes())["runs"] if path.exists() else []
+    runs = [{**run, "without": run.get("without")} for run in runs]
+    runs = [run for run in runs if run["policy"].removesuffix(ORACLE) in NAMED]
+    return [run for run in runs if run["without"] is not None or run["jobs"] == jobs]
 
 
 def ordered(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    def place(run: dict[str, Any]) -> tuple[float, int]:
-        return (run["load"], POLICIES.index(run["policy"]) if run["policy"] in POLICIES else len(POLICIES))
+    def place(run: dict[str, Any]) -> tuple[bool, float, int, int]:
+        policy = POLICIES.index(run["policy"]) if run["policy"] in POLICIES else len(POLICIES)
+        return (run["without"] is not None, run["load"], policy, run["without"] or 0)
 
     return sorted(runs, key=place)
 
 
-def result(runs: Sequence[dict[str, Any]], source: str) -> lab.Result:
+def result(kept: Sequence[dict[str, Any]], source: str) -> lab.Result:
     span = lab.span
+    runs = [run for run in kept if run["without"] is None]
     rows = [
         (
             f"{run['load']:g}", run["policy"], span(run["completionMean"]), span(run["completionP50"]), span(run["completionP99"]),
@@ -100,19 +119,42 @@ def result(runs: Sequence[dict[str, Any]], source: str) -> lab.Result:
             wait = f"{span(ours['wideFirstWaitP99'])} against {span(fifo['wideFirstWaitP99'])}"
             in_all = f"{span(ours['wideTotalWaitP99'])} against {span(fifo['wideTotalWaitP99'])}"
             told.append(f"{text}, p99 wait of large jobs {wait} (in all {in_all})")
+    told += again(kept)
     titles = (
         "load", "policy", "completion, mean", "p50", "p99", "8+ GPUs: first wait, p99", "total wait, p99", "queued > 15 min",
         "useful GPU time", "preemptions a job",
     )  # fmt: skip
-    series = (tuple(runs[0]), [tuple(run.values()) for run in runs])
+    series = (tuple(runs[0]), [tuple(run.values()) for run in kept])
     expected = lab.docstring_part(__doc__, "Expected")
     return lab.Result(
-        "policies", source, expected, "; ".join(told) + ".", titles, rows, {"runs": list(runs)}, series
+        "policies", source, expected, "; ".join(told) + ".", titles, rows, {"runs": list(kept)}, series
     )
+
+
+def again(kept: Sequence[dict[str, Any]]) -> list[str]:
+    """What came out when a few jobs were left out, as ratios to the same workload's other policies."""
+    by = {(run["load"], run["policy"], run["without"]): run for run in kept if run["without"] is not None}
+    told = []
+    for load in sorted({load for load, _, _ in by}):
+        means, waits = [], []
+        for _, _, without in sorted(key for key in by if key[:2] == (load, "default")):
+            ours, blind, fifo = (
+                by.get((load, name, without)) for name in ("default", "least-attained", "fifo")
+            )
+            if ours and blind and fifo:
+                means.append(f"{1 - ours['completionMean'] / blind['completionMean']:.1%}")
+                waits.append(f"{ours['wideTotalWaitP99'] / fifo['wideTotalWaitP99']:.2f}")
+        if means:
+            told.append(
+                f"load {load:g} again, each time without another fiftieth of the jobs: mean completion {', '.join(means)} shorter than "
+                f"least-attained's, p99 wait of large jobs in all {', '.join(waits)} of FIFO's"
+            )
+    return told
 
 
 def picture(path: Path, runs: Sequence[dict[str, Any]]) -> None:
     loads = sorted({run["load"] for run in runs})
+    runs = [run for run in runs if run["without"] is None]
     names = [name for name in POLICIES if any(run["policy"] == name for run in runs)]
     by = {(run["load"], run["policy"]): run for run in runs}
     panels = (
@@ -135,17 +177,21 @@ def main() -> None:
     parser = lab.options(__doc__ or "", JOBS, trace=True)
     parser.add_argument("--loads", default=",".join(map(str, LOADS)), help="with commas between")
     parser.add_argument("--policies", default=",".join(POLICIES), help="with commas between")
+    parser.add_argument(
+        "--without", default="", help=f"again without one job in {PART}: 0,1,2 (leaves the table alone)"
+    )
     chosen = parser.parse_args()
     arrivals = lab.workload(chosen, PHILLY)
     where = lab.folder(chosen)
     path = where / f"policies.{lab.source(chosen)}.json"
-    runs = {(run["load"], run["policy"]): run for run in known(path) if run["jobs"] == len(arrivals)}
-    pairs = [(float(load), name) for load in chosen.loads.split(",") for name in chosen.policies.split(",")]
-    for load, name in pairs:
-        run = once(arrivals, load, name)
-        runs[load, name] = run
+    runs = {(run["load"], run["policy"], run["without"]): run for run in known(path, len(arrivals))}
+    loads, names = map(float, chosen.loads.split(",")), chosen.policies.split(",")
+    parts = [int(part) for part in chosen.without.split(",")] if chosen.without else [None]
+    for load, name, without in itertools.product(loads, names, parts):
+        run = once(arrivals, load, name, without)
+        runs[load, name, without] = run
         print(
-            f"load {load:g}  {name:16} mean {lab.span(run['completionMean'])}  p99 {lab.span(run['completionP99'])}  ({run['wallSeconds']:.0f} s)",
+            f"load {load:g}  {name:16} {'' if without is None else f'without {without}  '}mean {lab.span(run['completionMean'])}  p99 {lab.span(run['completionP99'])}  ({run['wallSeconds']:.0f} s)",
             flush=True,
         )
         kept = ordered([*runs.values()])  # written after each, so that an interrupted evening is not lost

@@ -143,7 +143,7 @@ class World:
     def finish(self, uid: str) -> None:
         job = self.state.leave(uid, self.now)
         assert job is not None
-        self.state.completed(job, self.now)
+        self.state.ended(job, job.ran(self.now))
 
     # ── time ──
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,21 +39,3 @@ def test_time_left_is_never_negative_and_grows_with_the_quantile(durations: list
         history.record(like, duration)
     low, middle, high = (history.remaining(like, age, q) for q in (0.25, 0.5, 0.9))
     assert 0.0 <= low <= middle <= high
-
-
-@given(st.lists(seconds, min_size=ENOUGH, max_size=40))
-def test_at_the_start_an_end_is_expected_to_cost_no_more_than_the_mean(durations: list[float]) -> None:
-    """Looking ahead to the very end costs the mean; the best time to look ahead costs no more."""
-    history, like = History(), likeness("", "job", 1)
-    for duration in durations:
-        history.record(like, duration)
-    assert history.rank(like, 0.0) <= sum(durations) / len(durations) * (1 + 1e-9)
-
-
-def test_a_job_that_outlived_the_quick_ones_ranks_behind_a_new_one() -> None:
-    history, like = History(), likeness("", "job", 1)
-    for _ in range(30):
-        history.record(like, 10.0)
-        history.record(like, 10_000.0)
-    assert history.rank(like, 100.0) > 5 * history.rank(like, 0.0)
-    assert history.rank(like, 0.0) == pytest.approx(20.0, rel=0.1)

@@ -16,6 +16,7 @@ from support.recount import books
 from support.world import World, known
 from weft.model.gang import Gang
 from weft.scheduler.forecast import Picture, forecast
+from weft.scheduler.pending import Waiting
 from weft.scheduler.policy import DEFAULT, Order, Policy
 
 CALM = replace(DEFAULT, time_share=False, patience=50.0)
@@ -105,6 +106,18 @@ def test_who_has_not_waited_long_is_promised_nothing() -> None:
     world.submit("wide", WIDE)
     world.now = CALM.patience - 1
     assert world.cycle().promises == ()
+
+
+@pytest.mark.parametrize(("time_share", "promised"), [(True, set()), (False, {"again"})])
+def test_who_has_run_before_is_promised_nothing_where_equals_give_way(
+    time_share: bool, promised: set[str]
+) -> None:
+    """Its turn comes by its rank; room that is kept for it meanwhile would be idle."""
+    world = World(nodes(2), policy=replace(CALM, time_share=time_share), history=known(("runs", 4, 100.0)))
+    world.runs("runs", gpus(4), lasts=100.0)
+    world.state.submit(Waiting("again", "again", WIDE, 0, world.now, attained=500.0))
+    world.now += 60.0
+    assert {made.uid for made in world.cycle().promises} == promised
 
 
 def test_who_could_never_fit_is_promised_nothing() -> None:

@@ -78,7 +78,7 @@ def test_files_of_nodes_and_pods(tmp_path: Path, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [
-        (["--policy", "best"], 2, "no policy best; there are default, patient, fifo"),
+        (["--policy", "best"], 2, "no policy best; there are default, expected, fifo"),
         (["--mix", "cats"], 2, "no mix cats; there are philly, gangs"),
         (["--nodes", "0"], 2, "--nodes must be more than 0"),
         (["--cluster", "c.csv", "--nodes", "4"], 2, "leave --nodes and --gpus out"),

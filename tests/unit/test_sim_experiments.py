@@ -105,6 +105,27 @@ def test_a_comparison_of_policies_is_kept_pair_by_pair(
     assert len((tmp_path / "quick" / "policies.generated.csv").read_text().splitlines()) == 3
 
 
+def test_policies_are_compared_again_without_a_few_jobs_beside_the_table(
+    experiment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies, lab = experiment("policies"), experiment("lab")
+    monkeypatch.setattr(lab, "RESULTS", tmp_path)
+    monkeypatch.setattr(lab, "HERE", tmp_path / "benchmarks" / "experiments")
+    monkeypatch.setattr(policies, "picture", lambda path, runs: None)
+    for rest in ([], ["--without", "0,1"]):
+        line = ["policies.py", "--jobs", "100", "--loads", "1.0", "--policies", "fifo,least-attained,default"]
+        monkeypatch.setattr("sys.argv", [*line, *rest])
+        policies.main()
+    document = json.loads((tmp_path / "quick" / "policies.generated.json").read_text())
+    assert [(run["without"], run["jobs"]) for run in document["runs"] if run["policy"] == "default"] == [
+        (None, 100),
+        (0, 98),
+        (1, 98),
+    ]
+    assert len(document["table"]["rows"]) == 3
+    assert "load 1 again, each time without another fiftieth" in document["cameOut"]
+
+
 def test_every_committed_result_has_its_files_and_names_no_machine() -> None:
     results = sorted((FOLDER / "results").glob("*.json"))
     assert len(results) >= 4

@@ -444,8 +444,8 @@ class Control:
             self.books.cluster.release(*stray)
         left = self.books.leave(job.uid, now)
         if left is not None:
-            if job.status.state is State.COMPLETED:
-                self.books.completed(left, now)
+            if job.status.state in (State.COMPLETED, State.FAILED):
+                self.books.ended(left, left.ran(now), completed=job.status.state is State.COMPLETED)
             self.wake_scheduler()
 
     def _release_tasks(self, job: LiveJob, tasks: tuple[str, ...], replaced: bool) -> None:

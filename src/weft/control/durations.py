@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.control import live
 from weft.control.live import KIND
 from weft.model.status import State
-from weft.scheduler.history import likeness
+from weft.scheduler.history import Likeness, likeness
 
 if TYPE_CHECKING:
     from weft.control.control import Control
@@ -18,12 +19,22 @@ PAGE = 25
 CHECKPOINT_CHECK = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A job of which only the store knows."""
+
+    uid: str
+    came: float
+    like: Likeness
+
+
 async def learn(control: Control) -> None:
-    """The latest completed jobs of the store, a few at a time: predictions survive a restart."""
+    """The latest jobs of the store that ended by themselves, a few at a time: predictions survive a restart."""
     found: list[live.LiveJob] = []
     before = None
+    states = [State.COMPLETED.value, State.FAILED.value]
     while len(found) < LEARNED:
-        rows = control.store.page(KIND, states=[State.COMPLETED.value], limit=PAGE, before=before)
+        rows = control.store.page(KIND, states=states, limit=PAGE, before=before)
         if not rows:
             break
         found += [live.from_row(row) for row in rows]
@@ -33,7 +44,9 @@ async def learn(control: Control) -> None:
         status = job.status
         if status.started is not None and status.finished is not None:
             like = likeness(job.metadata.owner or "", job.name, job.gang.gpus)
-            control.books.history.record(like, status.ran + status.finished - status.started)
+            seconds = status.ran + status.finished - status.started
+            past = Past(job.uid, job.metadata.created or status.started, like)
+            control.books.ended(past, seconds, completed=status.state is State.COMPLETED)
 
 
 async def watch_checkpoints(control: Control) -> None:

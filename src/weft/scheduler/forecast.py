@@ -15,6 +15,7 @@ from weft.model.gang import Request
 from weft.model.node import Node
 from weft.model.status import Binding
 from weft.scheduler.history import History
+from weft.scheduler.kin import Kin
 from weft.scheduler.pending import Waiting
 from weft.scheduler.plan import Plan, Preemption, Promise
 from weft.scheduler.policy import Policy
@@ -137,6 +138,7 @@ class Picture:
     policy: Policy
     history: History
     """Shared: nobody writes to it here."""
+    kin: Kin
     ranking: Ranking
     queues: tuple[tuple[QueueRule, float, float], ...]
     """Each with its share in the past, and up to when."""
@@ -153,6 +155,7 @@ class Picture:
             tuple(state.cluster.nodes),
             state.policy,
             state.history,
+            state.kin.still(),
             copy(state.ranking),
             tuple((account.rule, account.past, account.at) for account in state.queues.accounts.values()),
             tuple(_copied(job) for job in state.running),
@@ -163,8 +166,8 @@ class Picture:
         )
 
     def books(self) -> State:
-        state = State(self.nodes, [rule for rule, _, _ in self.queues], self.policy, self.history)
-        state.ranking = copy(self.ranking)
+        state = State(self.nodes, [rule for rule, _, _ in self.queues], self.policy, self.history, self.kin)
+        state.ranking = self.ranking.onto(self.kin)
         for rule, past, at in self.queues:
             account = state.queues.accounts[rule.name]
             account.past, account.at = past, at
@@ -180,5 +183,5 @@ class Picture:
 
 def _copied(job: Running) -> Running:
     twin = copy(job)
-    twin.tasks, twin.bands = dict(job.tasks), {}
+    twin.tasks, twin.bands = dict(job.tasks), dict(job.bands)
     return twin

@@ -8,11 +8,9 @@ heavy-tailed durations of this field that is what the median job does.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
-
-import numpy as np
 
 REMEMBERED = 512
 ENOUGH = 8
@@ -21,8 +19,6 @@ CLASSES = 20_000
 YOUNG = 300.0
 """A job of which nothing is known is expected to run at least this long."""
 _NUMBER = re.compile(r"[-_.]?[0-9a-f]*\d[0-9a-f]*$")
-AGES = np.concatenate([[0.0], 30.0 * 1.5 ** np.arange(36)])
-"""From half a minute to most of a year."""
 
 Likeness = tuple[tuple[object, ...], ...]
 """The classes that a job belongs to, the narrowest first."""
@@ -40,20 +36,18 @@ class Durations:
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     total: int = 0
     ordered: list[float] = field(default_factory=list)
-    ranks: list[float] = field(default_factory=list)
     known: int = 0
-    """How many of `total` are in `ordered` and `ranks`."""
+    """How many of `total` are in `ordered`."""
 
     def add(self, seconds: float) -> None:
         self.seconds.append(seconds)
         self.total += 1
 
     def refresh(self) -> None:
-        """Work the tables out anew, once there is a tenth more to learn from."""
+        """Sort them anew, once there is a tenth more to learn from."""
         if self.known and self.total < self.known * 1.1 + 1:
             return
         self.ordered = sorted(self.seconds)
-        self.ranks = _ranks(np.array(self.ordered))
         self.known = self.total
 
 
@@ -102,36 +96,3 @@ class History:
         first = bisect_right(known.ordered, attained)
         place = first + int(quantile * (len(known.ordered) - first))
         return known.ordered[min(place, len(known.ordered) - 1)] - attained
-
-    def rank(self, like: Likeness, attained: float) -> float:
-        """Seconds of service that an end is expected to cost from here: who has the least should run first.
-
-        The inverse of the Gittins index, which is the best order for jobs of which only the distribution is
-        known; with nothing known it grows with what was attained, as in Tiresias.
-        """
-        known = self._of(like, attained)
-        if known is None:
-            return attained + YOUNG
-        place = bisect_left(_AGES, attained)
-        return known.ranks[min(place, len(known.ranks) - 1)]
-
-
-_AGES: list[float] = AGES.tolist()
-
-
-def _ranks(ordered: np.ndarray) -> list[float]:
-    """For each age: the least expected service for a unit chance of ending, over all times to look ahead."""
-    sums = np.concatenate([[0.0], np.cumsum(ordered)])
-    total = len(ordered)
-    ranks: list[float] = []
-    for age in _AGES:
-        first = int(np.searchsorted(ordered, age, side="right"))
-        alive = total - first
-        if alive == 0:
-            ranks.append(age + YOUNG)
-            continue
-        ends = np.arange(first + 1, total + 1)  # looking ahead to the end of each of these
-        ahead = ordered[first:] - age
-        served = sums[ends] - sums[first] - age * (ends - first) + ahead * (total - ends)
-        ranks.append(float((served / (ends - first)).min()))
-    return ranks

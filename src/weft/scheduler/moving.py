@@ -1,7 +1,6 @@
 """Moving: there is enough room, but in pieces. Small jobs go elsewhere, each to a place that is found beforehand.
 
-Where the policy says so, the pieces may be in use by jobs that would give way: these are stopped, and who is moved takes
-their places.
+The pieces may also be in use by jobs that would give way: these are stopped, and who is moved takes their places.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ class Moving:
     def __init__(self, claim: Claim, choice: Choice):
         self._claim = claim
         self._choice = choice
-        self._yielding = {*claim.bands()} if claim.policy.displace else set()
-        """The bands that give way to the job, where these may be stopped for who is moved."""
+        self._yielding = {*claim.bands()}
+        """The bands that give way to the job."""
 
     def plan(self) -> Preemption | None:
         """Who moves where so that the job fits; None if that would not do, or would move more than it places."""

@@ -53,6 +53,11 @@ class Waiting:
         return (self.priority, self.queue, self.owner, self.gang.signature)
 
     @property
+    def came(self) -> float:
+        """When it was submitted, by what it has waited and run since."""
+        return self.since - self.waited - self.attained
+
+    @property
     def origin(self) -> float:
         """When it would have begun to wait, had it waited all its time at once."""
         return self.since - self.waited

@@ -22,7 +22,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    order: Order = Order.LEAST_ATTAINED
+    order: Order = Order.EXPECTED
     fair: bool = True
     """Queues take turns by their share; off: all jobs are in one line."""
     backfill: bool = True
@@ -33,20 +33,18 @@ class Policy:
     """Jobs of one priority give way to those of a much lower rank, if they can go on from a checkpoint."""
     quantum: float = 600.0
     """A job that was started is left alone for this long by jobs of its own priority."""
-    factor: float = 8.0
+    factor: float = 4.0
     """From one level to the next, in what a job has had (or has to go)."""
     gap: int = 1
     """So many levels must lie between two jobs of one priority before one gives way."""
-    line: bool = False
-    """Large jobs that have had more than half of their kind stand in one line, by how long they have waited in all."""
     large: float = 8.0
     """A job of so many GPUs or more is large."""
-    last: float = 0.01
-    """This part of the large jobs, those that have had most, stands behind all others instead."""
+    ahead: float = 0.5
+    """Large jobs that have waited longest in all, up to this part of the cluster, stand further ahead."""
+    last: float = 0.008
+    """This part of the large jobs, those that have had most, stands behind all others."""
     move: bool = True
     """Small jobs that can go on from a checkpoint are moved together, if that makes a place for a larger task."""
-    displace: bool = False
-    """Who is moved may take the place of a job that would give way, which is stopped for it; else only what is free."""
     patience: float = 300.0
     """A job that waits longer for room is promised a start, and nothing may delay it."""
     promises: int = 1
@@ -71,11 +69,10 @@ class Policy:
 DEFAULT = Policy()
 NAMED = {
     "default": DEFAULT,
-    "patient": Policy(line=True, displace=True),
+    "expected": Policy(ahead=0.0, last=0.0),
     "fifo": Policy(order=Order.FIFO, fair=False, backfill=False, preempt=False, time_share=False, move=False),
     "fifo-backfill": Policy(order=Order.FIFO, fair=False, time_share=False, move=False, promises=4),
-    "expected": Policy(order=Order.EXPECTED, factor=4.0),
-    "shortest": Policy(order=Order.SHORTEST, fair=False, factor=4.0, move=False, promises=4),
-    "least-attained": Policy(order=Order.LEAST_ATTAINED, fair=False, factor=4.0, move=False, bound_again=inf),
+    "shortest": Policy(order=Order.SHORTEST, fair=False, move=False, promises=4),
+    "least-attained": Policy(order=Order.LEAST_ATTAINED, fair=False, move=False, bound_again=inf),
     "fair": Policy(order=Order.FIFO, time_share=False, move=False, promises=4),
 }

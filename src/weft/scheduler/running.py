@@ -27,6 +27,8 @@ FIXED = -1
 """The level of a job that gives way to nobody of its own priority."""
 GROWN = 1 << 20
 """The level of tasks beyond what their job asked for: given back to whoever asks."""
+LOOKED_AT_ONCE = 200
+"""So many jobs, and the others in the next cycle: no cycle takes long because thousands were started together."""
 
 
 @dataclass
@@ -64,6 +66,11 @@ class Running:
     @lazy
     def like(self) -> Likeness:
         return likeness(self.owner, self.name, self.gang.gpus)
+
+    @property
+    def came(self) -> float:
+        """When it was submitted, by what it has waited and run since."""
+        return self.started - self.waited - self.attained
 
     @lazy
     def requests(self) -> dict[str, Request]:
@@ -190,6 +197,10 @@ class Occupancy:
     def __len__(self) -> int:
         return len(self.jobs)
 
+    def as_large(self, gpus: float) -> list[Running]:
+        """Those that have so many GPUs or more."""
+        return [job for job in self.jobs.values() if job.gang.gpus >= gpus]
+
     def settles(self, gang: Gang, policy: Policy, settled: float | None = None) -> bool:
         """Whether one more may be left alone to its end: within the policy's part of the cluster, or as the only one."""
         settled = self.settled if settled is None else settled
@@ -242,7 +253,9 @@ class Occupancy:
             job.tasks[binding.task] = binding
         grown = {*job.beyond()} if job.gang.elastic else ()
         for binding in bindings:
-            band = (job.priority, job.queue, GROWN if binding.task in grown else FIXED)
+            band = job.bands.get(binding.task)  # known already where books are copied
+            if band is None:
+                band = (job.priority, job.queue, GROWN if binding.task in grown else FIXED)
             self._book(job, binding, band, 1)
 
     def remove_tasks(self, job: Running, names: Iterable[str]) -> None:
@@ -319,7 +332,9 @@ class Occupancy:
     def relevel(self, now: float, policy: Policy, level: Level) -> bool:
         """Put jobs into the bands that they belong to by now. Only who can go on from a checkpoint has a level."""
         changed = False
-        while self._looks and self._looks[0][0] <= now:
+        looked = 0
+        while self._looks and self._looks[0][0] <= now and looked < LOOKED_AT_ONCE:
+            looked += 1
             _, uid, started = heapq.heappop(self._looks)
             job = self.jobs.get(uid)
             if job is None or job.started != started:

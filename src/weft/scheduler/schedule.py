@@ -459,6 +459,8 @@ class _Cycle:
             return
         if self._now - job.since < self._policy.patience or not _wide(job):
             return
+        if job.attained and self._policy.time_share:
+            return  # it has had its start; others of its priority give way to it when its turn comes again
         if job.gang.signature in self._unpromised or not could_ever_fit(self._cluster, job.gang):
             return
         made = promise(

@@ -14,6 +14,7 @@ from weft.model.node import Node
 from weft.model.status import Binding
 from weft.scheduler.cluster import CPU, MEMORY, Cluster
 from weft.scheduler.history import History
+from weft.scheduler.kin import Kin, Kindred
 from weft.scheduler.pending import Pending, Waiting
 from weft.scheduler.plan import Plan, Preemption, Promise
 from weft.scheduler.policy import DEFAULT, Order, Policy
@@ -30,6 +31,7 @@ class State:
         rules: Iterable[QueueRule] = (),
         policy: Policy = DEFAULT,
         history: History | None = None,
+        kin: Kin | None = None,
     ):
         self.policy = policy
         self._nodes = tuple(nodes)
@@ -37,7 +39,8 @@ class State:
         self.pending = Pending()
         self.running = Occupancy(self.cluster)
         self.history = history or History()
-        self.ranking = Ranking(policy, self.history)
+        self.kin = kin or Kin()
+        self.ranking = Ranking(policy, self.history, self.kin)
         self.queues = Queues(rules, self._capacity())
         self.holds: dict[str, Preemption] = {}
         self.promises: dict[str, Promise] = {}
@@ -52,14 +55,27 @@ class State:
 
     def relevel(self, now: float) -> bool:
         """Look again at who would have to give way to whom by now. True if that has changed."""
-        changed = self.ranking.look(now, self.pending, self.running)
-        if changed:
-            for waiting in self.pending.as_large(self.policy.large):
-                self.pending.rank(waiting.uid, self.ranking.of(waiting, waiting.attained))
-            for job in self.running:
-                if job.gang.gpus >= self.policy.large:
-                    self.running.reband(job, now, self.ranking.level)
-        return self.running.relevel(now, self.policy, self.ranking.level) or changed
+        changed = False
+        for uid in sorted(self.ranking.look(now, self.pending, self.running, self.cluster.width)):
+            if uid in self.running:
+                changed = self.running.reband(self.running[uid], now, self._level) or changed
+            elif uid in self.pending:
+                changed = self._rank(uid) or changed
+        for uid in self.ranking.next(now, self.pending):
+            changed = self._rank(uid) or changed
+        return self.running.relevel(now, self.policy, self._level) or changed
+
+    def _level(self, job: Running, attained: float) -> int:
+        self.kin.ran(job, attained)
+        return self.ranking.level(job, attained)
+
+    def _rank(self, uid: str) -> bool:
+        job = self.pending[uid]
+        rank = self.ranking.of(job, job.attained)
+        if rank == job.rank:
+            return False
+        self.pending.rank(uid, rank)
+        return True
 
     def snapshot(self, now: float) -> Snapshot:
         self.relevel(now)
@@ -139,6 +155,7 @@ class State:
     # ── waiting ──
 
     def submit(self, job: Waiting) -> None:
+        self.kin.ran(job, job.attained)
         rank = self.ranking.of(job, job.attained)
         self.pending.add(job if job.rank == rank else replace(job, rank=rank))
 
@@ -251,9 +268,11 @@ class State:
                 job.shrinking |= {*shrink.tasks}
                 self.running.told(job)
 
-    def completed(self, job: Running, now: float) -> None:
-        """The job has ended by itself: what it took says something about jobs like it."""
-        self.history.record(job.like, job.ran(now))
+    def ended(self, job: Kindred, seconds: float, *, completed: bool = True) -> None:
+        """The job has ended by itself after so long: what it took says something about jobs like it."""
+        self.kin.ended(job, seconds)
+        if completed:
+            self.history.record(job.like, seconds)
 
 
 def _alike(before: Sequence[Node], after: Sequence[Node]) -> bool:

@@ -9,7 +9,7 @@ from weft.scheduler.policy import NAMED, Policy
 from weft.scheduler.queues import QueueRule
 from weft.sim.engine import Simulation
 from weft.sim.failures import Failure
-from weft.sim.oracle import Oracle
+from weft.sim.oracle import Oracle, Told
 from weft.sim.outcome import Outcome
 from weft.sim.workload import Arrival, by_owner
 
@@ -43,5 +43,13 @@ def simulate(
     if not rules and (queues or name.removesuffix(ORACLE) == "fair"):
         arrivals, rules = by_owner(arrivals)
     return Simulation(
-        nodes, arrivals, policy, rules, history=history, failures=failures, tick=tick, progress=progress
+        nodes,
+        arrivals,
+        policy,
+        rules,
+        history=history,
+        kin=Told(history) if history else None,
+        failures=failures,
+        tick=tick,
+        progress=progress,
     ).run()

@@ -21,7 +21,7 @@ ALWAYS = {
     "fair": 3,
     "shortest+oracle": 4,
     "fifo-backfill": 5,
-    "patient": 6,
+    "expected": 6,
 }
 """A policy looks the same in every picture."""
 INK, FAINT = "#1f2937", "#e5e7eb"

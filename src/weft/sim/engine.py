@@ -12,6 +12,7 @@ from weft.model.gang import Request
 from weft.model.node import Node
 from weft.model.status import Binding
 from weft.scheduler.history import History
+from weft.scheduler.kin import Kin
 from weft.scheduler.pending import Waiting
 from weft.scheduler.plan import Plan
 from weft.scheduler.policy import DEFAULT, Policy
@@ -46,6 +47,7 @@ class Simulation:
         rules: Iterable[QueueRule] = (),
         *,
         history: History | None = None,
+        kin: Kin | None = None,
         failures: Iterable[Failure] = (),
         restart: float = 60.0,
         save: float = 1800.0,
@@ -56,7 +58,7 @@ class Simulation:
         progress: Progress | None = None,
         watch: Watch | None = None,
     ):
-        self.state = State(nodes, rules, policy, history)
+        self.state = State(nodes, rules, policy, history, kin)
         self._arrivals = sorted(arrivals, key=lambda arrival: (arrival.time, arrival.name))
         self._failures: Iterator[Failure] = iter(failures)
         self._restart = restart
@@ -191,7 +193,7 @@ class Simulation:
         self._hold(live, None)
         job = self.state.leave(name, when)
         assert job is not None
-        self.state.history.record(job.like, record.arrival.seconds)
+        self.state.ended(job, record.arrival.seconds)
         self._ended += 1
         if self._progress is not None:
             self._progress(self._ended, len(self._arrivals))

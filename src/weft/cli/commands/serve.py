@@ -24,9 +24,7 @@ from weft.client.start import (
     stop_server,
 )
 
-PolicyName = Literal[
-    "default", "patient", "fifo", "fifo-backfill", "expected", "shortest", "least-attained", "fair"
-]
+PolicyName = Literal["default", "expected", "fifo", "fifo-backfill", "shortest", "least-attained", "fair"]
 """As in `weft.scheduler.policy`, which the command line does not import."""
 
 
@@ -103,7 +101,7 @@ def up(
     taint
         Keep jobs off all nodes (KEY) or off one (NODE:KEY) that do not tolerate KEY. Repeatable.
     policy
-        The order of waiting jobs: default, patient, fifo, fifo-backfill, expected, shortest, least-attained or fair.
+        The order of waiting jobs: default, expected, fifo, fifo-backfill, shortest, least-attained or fair.
         Kept for later starts.
     results_store
         A folder on another disk, where checkpoints (while jobs run) and results (at their end) are kept a second

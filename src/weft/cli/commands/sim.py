@@ -56,7 +56,7 @@ def sim(
     workload
         A CSV file of the shape of the Philly or the Alibaba trace, or `generated` (the default).
     policy
-        Names, with commas between: default, patient, fifo, fifo-backfill, expected, shortest, least-attained, fair. With
+        Names, with commas between: default, expected, fifo, fifo-backfill, shortest, least-attained, fair. With
         +oracle at its end a policy is told how long every job will run. Repeatable.
     nodes
         So many equal nodes. Where it is left out, as many as make the load.
