@@ -26,17 +26,17 @@ def test_what_ended_well_or_not_is_remembered_by_the_next_server(on_a_machine: T
     async def story(m: Machine) -> None:
         fresh = None
         for number in range(10):
-            m.world.script(f"train-{number}", "worker-0", Run(seconds=5000.0, code=code))
+            m.world.script(f"train-{number}", "worker-0", Run(seconds=500.0, code=code))
             job = await m.submit(f"train-{number}", roles=workers(1))
             fresh = fresh or expected_of(m, job)
-            await m.until(f"train-{number}", State.COMPLETED, State.FAILED, within=6000)
+            await m.until(f"train-{number}", State.COMPLETED, State.FAILED, within=600)
         known = expected_of(m, job)
         await m.down()
         await m.up()
         await m.passes(5)
         assert expected_of(m, job) == (pytest.approx(known[0], rel=0.05), pytest.approx(known[1], rel=0.01))
         assert known[0] > 5 * fresh[0], "an end costs about as much as it did before"
-        learned = 5000.0 if code == 0 else fresh[1]  # how long a job that fails would have run is not known
+        learned = 500.0 if code == 0 else fresh[1]  # how long a job that fails would have run is not known
         assert known[1] == pytest.approx(learned, rel=0.01)
 
     on_a_machine(story)
